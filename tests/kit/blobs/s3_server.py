@@ -106,7 +106,7 @@ class S3Server:
         always: Fault that replaces every answer while the script is empty.
         conditional: Treatment of `If-None-Match: *`: "kept", "refused" or "ignored".
         tokens: Whether requests need tokens instead of signatures, as in Google's XML API, which
-        differs only in the name of the condition.
+            differs only in the name of the condition.
         asked: All requests, in order.
     """
 

@@ -1,4 +1,4 @@
-"""When an epoch of the blob store begins, and when a blob expires."""
+"""The start of an epoch of the blob store, and the expiry of a blob, are computed correctly."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_new_epoch_is_announced_once() -> None:
 def test_epoch_that_falls_means_another_network() -> None:
     clock = EpochClock(86_400, 5)
     clock.observe(400, BEGIN)
-    clock.observe(399, BEGIN + 1)  # puts beside one another may end in another order
+    clock.observe(399, BEGIN + 1)  # concurrent puts may end in another order
     seen = [clock.fallen]
     clock.observe(3, BEGIN + DAY_US)
     assert [*seen, clock.fallen] == [None, (399, 3)]

@@ -1,4 +1,4 @@
-"""Two runs of the benchmarks are compared: what became slower is told from noise."""
+"""A comparison of two benchmark runs distinguishes slower results from noise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.report import Table
 
 
 def run_of(pace: float, save: float, load: float = 2.0) -> list[Table]:
-    """Return the tables of one repetition; a ratio and a word are no figures."""
+    """Return the tables of one repetition; a ratio and a word do not count as figures."""
     rows = [["many agents", f"{pace:,}", "-", "1.20x"], ["a save", "n/a", f"{save}", "0.80x"]]
     return [
         Table("Steps", ("what", "steps/s", "p50 ms", "of a peer"), rows),

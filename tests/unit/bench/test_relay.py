@@ -1,4 +1,4 @@
-"""The relay that stands for a network with a delay."""
+"""Bytes pass the relay in order and late, in both directions."""
 
 from __future__ import annotations
 

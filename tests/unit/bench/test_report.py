@@ -1,4 +1,4 @@
-"""Percentiles, and the configurations of the peers."""
+"""Reports compute percentiles correctly and show the configurations of the peers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many agents need, computed from what a step takes."""
+"""The resources for many agents follow from the measured cost of a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEP = {
 
 def test_what_a_step_takes_says_what_many_agents_need() -> None:
     table = paper(_STEP.__getitem__)
-    # 70 % of a leader's core are 2,000 steps/s; a database of 32 cores would take 16,000.
+    # 70 % of a leader's core are enough for 2,000 steps/s; a database with 32 cores for 16,000.
     assert "In each journal the leader reaches its limit first, at 2,000 steps/s." in table.notes[0]
     rows = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.rows}
     few = rows["1,000"]

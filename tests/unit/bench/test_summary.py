@@ -1,4 +1,4 @@
-"""The sentences that open the page of benchmarks."""
+"""The first sentences of the page of benchmarks follow from the measured results."""
 
 from __future__ import annotations
 

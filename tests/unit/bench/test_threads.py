@@ -1,4 +1,4 @@
-"""The processor time of threads, and the columns that it is counted in."""
+"""The processor time of each thread is counted in the right column."""
 
 from __future__ import annotations
 

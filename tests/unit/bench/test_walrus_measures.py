@@ -1,4 +1,4 @@
-"""What the measures compute about Walrus's bill, beside the published sizes."""
+"""The measures compute sizes on Walrus and its bill as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache keeps its bound whoever reads at once, and believes no file."""
+"""The cache stays within its bound under concurrent reads, and verifies every file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_readers_at_once_keep_the_bound(tmp_path: Path) -> None:
 
     async def read(location: BlobLocation) -> None:
         assert await cache.get(location) == pieces[location]
-        assert cache.size_bytes <= BOUND + BOUND // 3 * 40  # what is on its way counts
+        assert cache.size_bytes <= BOUND + BOUND // 3 * 40  # bytes of unfinished reads count
 
     for _ in range(5):
         await asyncio.gather(*(read(source.choice(list(pieces))) for _ in range(60)))

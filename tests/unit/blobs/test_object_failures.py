@@ -1,4 +1,4 @@
-"""What `obstore` raises, as a line for people."""
+"""Errors of `obstore` become one readable line."""
 
 from __future__ import annotations
 

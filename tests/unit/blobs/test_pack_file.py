@@ -1,4 +1,4 @@
-"""The pack file of a blob store: what is written is found, and nothing else is believed."""
+"""A reader finds every member of a pack file, and refuses every malformed pack."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def index_of(whole: bytes) -> list[tuple[bytes, int, int, str]]:
 
 
 def audited(whole: bytes) -> list[tuple[bytes, int, int, str]] | None:
-    """Return the index as an audit reads it; `None` if it is malformed."""
+    """Return the index as an audit reads it; `None` if the index is malformed."""
     with tempfile.TemporaryFile() as file:
         file.write(whole)
         try:

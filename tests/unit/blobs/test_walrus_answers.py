@@ -1,4 +1,4 @@
-"""What publishers and aggregators answer, distinguished."""
+"""Answers of publishers and aggregators are classified correctly."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def test_any_error_is_one_printable_line(raw: bytes, content_type: str) -> None:
     [
         (BLOB_ID, True),
         ("A" * 43, True),
-        ("A" * 42 + "B", False),  # bits after the last byte
+        ("A" * 42 + "B", False),  # nonzero bits after the last byte
         ("A" * 42, False),
         ("A" * 44, False),
         ("A" * 42 + "+", False),

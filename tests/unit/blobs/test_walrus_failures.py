@@ -1,4 +1,4 @@
-"""What is retried, how often and where, and what never is."""
+"""Failed requests to Walrus are retried as often and where the rules say, or never."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def answer(status: int, reason: str = "", *, json: bool = True, recent: bool = F
 
 HERE, ELSEWHERE, ONLY, NOWHERE = NextEndpoint
 TABLE = [
-    # operation, symptom, rule, where, retries, ambiguous
+    # columns: operation, symptom, rule, where, retries, ambiguous
     (PUT, Symptom(WalrusTrouble.UNREACHED), "unreached", ELSEWHERE, 5, False),
     (PUT, Symptom(WalrusTrouble.TIMEOUT), "timeout", ELSEWHERE, 5, True),
     (PUT, Symptom(WalrusTrouble.LOST), "lost", ELSEWHERE, 5, True),
@@ -106,7 +106,7 @@ def test_table(
 
 
 def test_every_row_is_reached() -> None:
-    """No row hides behind an earlier one."""
+    """An earlier rule must not match everything that a later rule matches."""
     statuses = sorted({status for rule in RULES for status in rule.statuses} | {200, 307, 404})
     reasons = {"", "ANY"}.union(*(rule.reasons for rule in RULES))
     symptoms = [Symptom(trouble) for trouble in WalrusTrouble] + [
@@ -200,7 +200,7 @@ class Run:
         patient: bool = True,
         cost_s: float = 0.0,
     ) -> str:
-        """Return who answered. A list of symptoms ends; a single one never does."""
+        """Return the endpoint that answered. A list of symptoms ends; a single symptom repeats."""
 
         async def attempt(endpoint: Endpoint, stale: int) -> str:
             name = endpoint.base.removeprefix("http://")
@@ -242,8 +242,7 @@ RUNS: dict[str, tuple[int, dict[str, Any], dict[str, Any], str, str, list[float]
     "few is few": (1, {"a": INTERNAL}, {"operation": PUT}, "publisher_failed", "aaa", [1.0, 2.0]),
     "impatience is one round": (2, {"a": BUSY, "b": BUSY}, {"patient": False}, "busy", "ab", []),
 }  # fmt: skip
-"""How many endpoints there are, how they fail, how they are asked; who answered or which rule
-ended it, who was asked, and the pauses."""
+"""Number of endpoints, symptoms, options; expected result or rule, requests, and pauses."""
 
 
 @pytest.mark.parametrize(
@@ -279,7 +278,7 @@ def test_jitter_is_full(draws: list[float]) -> None:
     run = Run(random=lambda: next(left))
     with pytest.raises(AttemptFailedError):
         run({"a": BUSY})
-    # A pause of no time is none.
+    # A pause of zero seconds is not recorded.
     expected = [bound * draw for bound, draw in zip([0.5, 1, 2, 4, 8], draws, strict=True)]
     assert run.time.pauses == [pause for pause in expected if pause]
 
@@ -329,7 +328,7 @@ def test_endpoint_that_keeps_failing_is_suspend_for_longer() -> None:
     pauses = []
     for _ in range(8):
         run.endpoints.suspend(first)
-        run.endpoints.suspend(first)  # another request, of the same cause
+        run.endpoints.suspend(first)  # another request that failed for the same cause
         began = run.time.now
         while run.endpoints.choose() != first:
             run.time.now += 0.5

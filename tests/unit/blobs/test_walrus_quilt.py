@@ -1,4 +1,4 @@
-"""Quilts as Walrus writes them, and what is no quilt."""
+"""The reader reads quilts as Walrus writes them, and refuses all other bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Files = dict[str, tuple[dict[str, str], bytes]]
 
 
 def stream(prefix: str, size: int) -> bytes:
-    """Return bytes that every implementation can make: hashes of a prefix and a counter."""
+    """Return bytes that every implementation can generate: hashes of a prefix and a counter."""
     blocks = (
         hashlib.sha256(prefix.encode() + number.to_bytes(8, "little")).digest()
         for number in range(-(-size // 32))
@@ -32,7 +32,7 @@ def stream(prefix: str, size: int) -> bytes:
     return b"".join(blocks)[:size]
 
 
-# SHA-256 of the raw quilts that the official TypeScript encoder makes of these files.
+# SHA-256 of the raw quilts that the official TypeScript encoder creates from these files.
 QUILTS: dict[str, tuple[Files, int, str]] = {
     "two files, no tags": (
         {"walrus.jpg": ({}, b"hello walrus"), "another_walrus.jpg": ({}, b"hi")},
@@ -69,7 +69,7 @@ def read(raw: bytes) -> list[tuple[str, tuple[dict[str, str], bytes]]]:
 @pytest.mark.parametrize(("files", "symbol", "sha256"), QUILTS.values(), ids=QUILTS)
 def test_official_quilts(files: Files, symbol: int, sha256: str) -> None:
     raw = write_quilt(files)
-    assert hashlib.sha256(raw).hexdigest() == sha256  # the writer of these tests is right
+    assert hashlib.sha256(raw).hexdigest() == sha256  # the writer of these tests is correct
     assert len(raw) == symbol * SYMBOLS
     assert read(raw) == sorted(files.items())
 
@@ -100,7 +100,7 @@ HEIGHT = 2 * ROWS
 
 
 def column(number: int) -> list[int]:
-    """Return where the bytes of a column lie in a quilt of symbols of two bytes."""
+    """Return the positions of the bytes of a column in a quilt with symbols of two bytes."""
     return [(row * COLUMNS + number) * 2 + byte for row in range(ROWS) for byte in range(2)]
 
 
@@ -163,7 +163,7 @@ def test_short_noise_is_refused(raw: bytes) -> None:
 
 
 def test_size_of_one_large_and_many_small() -> None:
-    """All columns are as high as the large one needs: more than the sum, and known before."""
+    """All columns are as high as the large file needs, so the size exceeds the sum of the files."""
     alone = quilt_bytes([("large", {}, 8 << 20)])
     together = quilt_bytes(
         [("large", {}, 8 << 20), *((f"s{number}", {}, 100) for number in range(590))]

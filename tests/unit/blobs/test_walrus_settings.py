@@ -1,4 +1,4 @@
-"""What may be set for the Walrus store, its tokens, and what it remembers."""
+"""The settings of the Walrus store have bounds and hide secrets, and its tokens differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which exit code an error of the service becomes, how it is reported, and its name."""
+"""Each error of the service has an exit code, a report and a name."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ SAY_WHAT_TO_DO = {
     *("BLOB_NOT_FOUND", "DRAINING", "INTERNAL_ERROR", "INVALID_FIELD", "JOURNAL_DAMAGED"),
     *("MEMORY_FULL", "METADATA_NOT_JSON", "OUTCOME_UNKNOWN", "PAGE_TOKEN_INVALID"),
     *("READER_TOO_SLOW", "REQUEST_ID_REUSED", "VALUES_MISSING", "VERSION_TYPE_CHANGED"),
-    *("CHUNK_OUT_OF_ORDER", "SESSION_RESUMED"),  # of streams that the program never opens
+    *("CHUNK_OUT_OF_ORDER", "SESSION_RESUMED"),  # only on streams, which the program never opens
     *("LIMIT_EXCEEDED", "BLOB_MALFORMED", "JOURNAL_UNAVAILABLE", "QUOTA_EXCEEDED"),
     *("SEALING_UNAVAILABLE", "SIGNATURE_REFUSED", "STREAM_TRUNCATED"),
     *("KEY_MISSING", "KEY_WRONG", "KEY_PROVIDER_UNAVAILABLE"),
-    *("DEADLINE_EXCEEDED", "NOT_IMPLEMENTED"),  # by the status
+    *("DEADLINE_EXCEEDED", "NOT_IMPLEMENTED"),  # known by the status
 }
-"""Reasons whose message says what to do."""
+"""Reasons whose message already says what to do."""
 
 
 def test_every_error_says_what_to_do() -> None:
@@ -119,7 +119,7 @@ def test_a_refusal_of_the_service(status: grpc.StatusCode, reason: str, code: Ex
 
 
 class Credentials(grpc.ServerInterceptor):
-    """Notes what calls show, except health checks."""
+    """Records the credentials that calls show, except health checks."""
 
     def __init__(self) -> None:
         self.shown: list[str] = []
@@ -132,7 +132,7 @@ class Credentials(grpc.ServerInterceptor):
 
 
 def test_the_options_of_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The program names the file to the client in its environment, which is put back here.
+    # The program passes the file to the client in its environment, which `monkeypatch` restores.
     monkeypatch.setenv("TUSKPOINT_TOKEN_FILE", "")
     monkeypatch.setenv("TUSKPOINT_TOKEN", "tusk_of_the_environment")
     us = party(tmp_path / "us", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""What the command line loads: completion, help and the version must come at once."""
+"""Completion, help and the version load few modules, and so answer at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command waits for a server that was started just now."""
+"""A command waits for a server that is still starting."""
 
 from __future__ import annotations
 

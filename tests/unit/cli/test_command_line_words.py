@@ -1,4 +1,4 @@
-"""How the command line spells times, sizes, texts and trees."""
+"""The command line formats times, sizes, texts and trees as documented."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tuskpoint._transport import policy
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the pauses between attempts a hundredth of the longest that they may be."""
+    """Shorten the pauses between attempts to a hundredth of the longest pause."""
     monkeypatch.setattr(policy, "random", SimpleNamespace(random=lambda: 0.01))
 
 

@@ -14,7 +14,7 @@ from tuskpoint._transport.settings.options import Options
 class Face:
     """`Client` or `AsyncClient`, called in the same way.
 
-    The blocking one runs in a thread of its own.
+    Calls of the blocking client run in a separate thread.
     """
 
     def __init__(self, kind: str, target: str, timeout_s: float = 30.0, **credentials: Any) -> None:
@@ -23,13 +23,13 @@ class Face:
         self.aio: Any = AsyncClient(target, timeout_s=timeout_s, **credentials)
 
     async def call(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method that returns something."""
+        """Call a method that returns a value."""
         if self.kind == "async":
             return await getattr(self.aio, name)(*arguments, **named)
         return await asyncio.to_thread(getattr(self.sync, name), *arguments, **named)
 
     async def take(self, name: str, count: int, *arguments: Any, **named: Any) -> list[Any]:
-        """Return the first items of a method that yields; fewer if it ends before."""
+        """Return the first items of a method that yields; fewer if the method ends earlier."""
         if self.kind == "async":
             return await _take_async(getattr(self.aio, name)(*arguments, **named), count)
         items = getattr(self.sync, name)(*arguments, **named)
@@ -42,7 +42,7 @@ class Face:
 
 
 class CallsFace(Face):
-    """`SyncCalls` or `AsyncCalls`, which clients are made of, called in the same way."""
+    """`SyncCalls` or `AsyncCalls`, the base of the clients, called in the same way."""
 
     def __init__(self, kind: str, target: str, timeout_s: float = 30.0) -> None:
         self.kind = kind

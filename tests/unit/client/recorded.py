@@ -1,4 +1,4 @@
-"""Spans and measures that a client recorded."""
+"""Spans and measurements that a client recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuskpoint._transport import telemetry
 
 
 class Recorded:
-    """What was recorded so far."""
+    """The spans and measurements so far."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._spans = InMemorySpanExporter()

@@ -1,4 +1,4 @@
-"""A server whose answers a test writes down, on a real socket."""
+"""A server on a real socket whose answers a test scripts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAIT_SECONDS = 20
 
 @dataclass(frozen=True)
 class Refuse:
-    """End the call with a refusal of the service."""
+    """Ends a call with a refusal of the service."""
 
     code: grpc.StatusCode
     reason: str
@@ -34,11 +34,11 @@ class Refuse:
 
 
 class Hold:
-    """Keep the call open until the client leaves it.
+    """Keeps a call open until the client cancels the call.
 
     Attributes:
-        arrived: Set once the call is there.
-        left: Set once the client has left it.
+        arrived: Set when the call arrives.
+        left: Set when the client cancels the call.
     """
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class ScriptedServices:
         self._scripts: dict[str, deque[tuple[Any, ...]]] = {}
 
     def on(self, name: str, *steps: Any) -> None:
-        """Let the next call of a method that has no script yet send these messages.
+        """Script the next unscripted call of a method: these messages are sent.
 
-        A `Refuse` or a `Hold` at the end says how it ends.
+        A `Refuse` or a `Hold` at the end of the script ends the call.
         """
         self._scripts.setdefault(name, deque()).append(steps)
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """Return what serves the methods of the client's table."""
+        """Return the handlers of the methods in the client's table."""
         services: dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]] = {}
         for method in METHODS:
             service, name = method.path[1:].split("/")
@@ -92,7 +92,7 @@ class ScriptedServices:
         def serve(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             self.requests.append(request)
             steps = self._scripts[name].popleft()
-            # Before the first message: a client that leaves after it stops this generator.
+            # Watch before the first message: a client that cancels later stops this generator.
             for hold in [step for step in steps if isinstance(step, Hold)]:
                 hold.watch(context)
             for step in steps:
@@ -120,7 +120,7 @@ class ScriptedServices:
 
 
 def refuse(context: grpc.ServicerContext, refusal: Refuse) -> None:
-    """End a call as the service does."""
+    """End a call as the service ends a refused call."""
     status = status_pb2.Status(code=refusal.code.value[0], message=f"refused: {refusal.reason}")
     status.details.add().Pack(
         error_details_pb2.ErrorInfo(
@@ -143,11 +143,11 @@ def serving(
     """Serve behind these layers; return the target.
 
     Args:
-        services: What is served.
-        layers: What calls pass through first.
-        credentials: What to speak TLS with. Default: plaintext.
-        address: Where. Default: a free port. A number, because of a name with two addresses gRPC
-            reports the error of one of them.
+        services: Services to run.
+        layers: Interceptors that calls pass through first.
+        credentials: Credentials for TLS. Default: plaintext.
+        address: Listening address. Default: a free port. The default is an IP address, because for
+        a name with two addresses gRPC reports only one error.
     """
     server = grpc.server(
         ThreadPoolExecutor(8),

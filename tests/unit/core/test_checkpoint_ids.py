@@ -1,4 +1,4 @@
-"""Minted IDs sort after all they must sort after, and are or end with a UUIDv6."""
+"""New IDs sort after all IDs that they must follow, and are a UUIDv6 or end with one."""
 
 import time
 import uuid

@@ -65,7 +65,7 @@ def details(status: Any, kind: Any) -> Any:
 
 
 def refusal_of(reason: Reason) -> Refusal:
-    """A refusal whose message has all its blanks filled."""
+    """Return a refusal whose message has all blanks filled."""
     blanks = re.findall(r"{(\w+)}", f"{reason.event}{reason.remedy}")
     metadata: dict[str, Any] = dict.fromkeys(blanks, "x")
     return Refusal(reason, **metadata)
@@ -80,7 +80,7 @@ def test_every_reason_has_an_entry_and_a_number() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_a_message_says_what_happened_and_what_to_do(reason: Reason) -> None:
-    """Only the problem of a field says itself what is accepted."""
+    """Only the problem of a field says itself which values are accepted."""
     assert bool(reason.remedy) == (reason is not Reason.INVALID_FIELD)
     if reason.remedy:
         assert refusal_of(reason).message.count("; ") >= 1
@@ -115,7 +115,7 @@ def test_a_raiser_may_name_a_cause_and_another_remedy() -> None:
 
 
 def documented_statuses() -> dict[str, list[str]]:
-    """Reason to the statuses that its comment in the contract names."""
+    """Return, by reason, the statuses that the reason's comment in the contract names."""
     statuses = {}
     for comment, name in re.findall(
         r"((?:^  //.*\n)+)^  ERROR_REASON_(\w+) = \d+;", PROTO.read_text(), re.MULTILINE
@@ -149,7 +149,7 @@ def test_a_status_carries_the_reason(reason: Reason) -> None:
 
 
 LOADS = {Reason.BACKLOG_FULL, Reason.MEMORY_FULL, Reason.READER_TOO_SLOW}
-"""What passes by itself; of quotas only some do, and they say when."""
+"""Temporary reasons of load. Only some quotas are temporary, and these send their time to retry."""
 
 
 def test_temporary_reasons_have_a_time_to_retry() -> None:

@@ -1,4 +1,4 @@
-"""Which hosts are this machine."""
+"""Host names of this machine are recognized, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text by which search knows an item, and the items that stored bytes hold."""
+"""Search knows an item by its text, and stored bytes are read into items."""
 
 from __future__ import annotations
 

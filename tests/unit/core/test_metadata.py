@@ -1,4 +1,4 @@
-"""Metadata is kept byte for byte, refused unless a JSON object, and filtered whole."""
+"""Metadata is stored byte for byte, must be a JSON object, and is filtered as a whole."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Pauses after failures grow, keep their bound, differ between callers, and end early."""
+"""Pauses after failures grow to their bound, differ between callers, and can end early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metadata of a rollback: the earlier one's, as it was spelled, without the run."""
+"""A rollback keeps the spelling of the earlier checkpoint's metadata, without its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any text is taken apart into what full text can look for, the same way full text does it."""
+"""Text is split into words in the same way as SQLite's full text splits it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WRITTEN = st.text(
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[sqlite3.Connection]:
-    """A full text with the tokenizer of the journal's."""
+    """A full text with the journal's tokenizer."""
     with sqlite3.connect(":memory:") as connection:
         connection.execute(
             "CREATE VIRTUAL TABLE held USING fts5("
@@ -35,7 +35,7 @@ def database() -> Iterator[sqlite3.Connection]:
 
 
 def finds(database: sqlite3.Connection, text: str, sought: str) -> bool:
-    """Tell whether full text finds a string, quoted, in a text."""
+    """Return whether full text finds a quoted string in a text."""
     database.execute("DELETE FROM held")
     database.execute("INSERT INTO held (body) VALUES (?)", (text,))
     cursor = database.execute("SELECT 1 FROM held WHERE held MATCH ?", (f'"{sought}"',))
@@ -167,7 +167,7 @@ def test_a_long_query_is_cut() -> None:
 @example("Straße λόγος ΛΌΓΟΣ İstanbul ẞ Ǆ")
 @example("PAY-1234 “to be” or not_2_be")
 def test_full_text_finds_the_words_of_a_query(database: sqlite3.Connection, text: str) -> None:
-    """Whoever asks with a text finds that text: nothing is lost between the two."""
+    """A search with a text finds this text: splitting loses no word."""
     query = analyse(text).required()
     for sought in (*query.words, *query.phrases):
         assert finds(database, text, sought), sought

@@ -1,4 +1,4 @@
-"""The searchable text of a state is its plan or its view, whatever the bytes are."""
+"""The searchable text of a state is its plan or its view, for any bytes."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_an_array_keeps_its_last_items() -> None:
     messages = [f"message {number}" for number in range(100)]
     kept = shown_of(room=100, messages=messages)["messages"]
     assert 3 < len(kept) < 10
-    # The oldest of them is the one that was cut.
+    # Only the oldest item is cut.
     assert kept[1:] == messages[-len(kept) + 1 :]
     assert messages[-len(kept)].endswith(kept[0])
 

@@ -1,4 +1,4 @@
-"""The part that is read from bytes is the part of the view, whatever the bytes are."""
+"""The part that is read from bytes equals the part of the view, for any bytes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ ITEMS = st.recursive(
     ),
     max_leaves=12,
 )
-"""Items of msgpack as agents write them, and some that nobody writes."""
+"""Items of msgpack as agents write them, and some that no agent writes."""
 
 CUT = st.tuples(ITEMS, st.integers(0, 30)).map(lambda cut: cut[0][: len(cut[0]) - cut[1]])
 FOLLOWED = st.tuples(ITEMS, st.binary(max_size=2)).map(b"".join)

@@ -1,4 +1,4 @@
-"""Snapshots as checkpoints describe them; those of a foreign catalog may have any bytes."""
+"""Snapshots are read from checkpoints; a foreign catalog may contain any bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stored form of a state gives back what went in; digests distinguish values."""
+"""The stored form of a state is read back unchanged, and digests distinguish values."""
 
 import hashlib
 import math

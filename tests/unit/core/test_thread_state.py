@@ -1,4 +1,4 @@
-"""What a thread waits for, by the writes that LangGraph makes."""
+"""The state of a thread follows from the writes that LangGraph makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts of a verification, and the frames that report them."""
+"""A verification gives the right verdicts, in frames that report them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seal of a journal: what it opens, and that nothing goes past it."""
+"""The key of a journal opens only its own values, and no statement bypasses the seal."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_another_key_opens_nothing() -> None:
 
 
 def test_each_tenant_has_a_key_of_its_own() -> None:
-    """Bytes of one tenant do not open under the key of another, with whatever place they claim."""
+    """Bytes of one tenant do not open under the key of another tenant, at whatever place."""
     seal = Seal(KEY)
     sealed = sealed_in(seal)
     salt, number, content = sealed[HEAD : HEAD + 16], sealed[NONCE], sealed[HEAD + 24 :]

@@ -1,4 +1,4 @@
-"""Which values begin a group, which become patches, and what is remembered of it."""
+"""The right values start a group or become patches, and the memory of groups is bounded."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_patch_must_save_half_of_compressing_alone() -> None:
 
 
 def test_after_failures_every_sixteenth_is_tried() -> None:
-    """Nothing of one value is in the next, until all of it is."""
+    """The values have nothing in common until, at the end, each value contains the previous one."""
     keyframes = Keyframes()
     for number in range(4):
         assert not is_patch(prepare(keyframes, text(number, 5_000)))
@@ -198,7 +198,7 @@ def test_memory_is_bounded_and_the_oldest_are_forgotten() -> None:
 def test_no_patch_is_ever_based_on_a_patch(
     steps: list[tuple[str, int, int, bool]], limit: int
 ) -> None:
-    """Whatever is prepared and stored, each value can be rebuilt from one whole one."""
+    """Every value can be rebuilt from one whole value, whatever is prepared and stored."""
     bases = [text(seed, 5_000) for seed in range(3)]
     keyframes = Keyframes(limit)
     whole: dict[bytes, bytes] = {}

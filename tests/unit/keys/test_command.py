@@ -1,4 +1,4 @@
-"""Keys behind a command."""
+"""A command wraps and unwraps keys, and its failures are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identities of age: what is sealed to a tenant is opened by its identities and no others."""
+"""A tenant's age identities open what is sealed to the tenant, and no other identity does."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_each_tenant_opens_its_own_and_only_that(tenant: str) -> None:
 
 
 def test_the_identities_of_a_tenant_stay_the_same() -> None:
-    """A change would lock every hand-off that was sealed before."""
+    """A change would lock every hand-off that was sealed earlier."""
     [acme] = OURS.recipients("acme")
     assert acme == "age1jadeg940q3n4gxye9x36v0xw0vrv3unudsf8a5dtr9cstjdrtq3s4jaeca"
 

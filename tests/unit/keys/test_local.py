@@ -1,4 +1,4 @@
-"""Keys in a file: the first wraps, all unwrap, and a file that changes is read again."""
+"""The first key of a file wraps, all keys unwrap, and a changed file is read again."""
 
 from __future__ import annotations
 

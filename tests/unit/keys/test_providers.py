@@ -1,4 +1,4 @@
-"""One contract for all key providers: a file, a variable, a command, Vault, AWS KMS."""
+"""All key providers keep one contract: a file, a variable, a command, Vault, AWS KMS."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from tuskpoint_server.keys.provider import KeyProvider
 from tuskpoint_server.keys.vault import VaultKeys
 
 KEY = bytes(range(32))
-ACCOUNT_ID = "123456789012"  # of moto
+ACCOUNT_ID = "123456789012"  # the account of moto
 TOKEN = "hvs.CAESIJ-secret-of-the-test"
 SECRET = "AKIAIOSFODNN7EXAMPLE"
 
 
 @dataclass
 class Case:
-    """A provider, and what can happen to its keys; `None`: that is not its matter."""
+    """A provider, and the events of its keys; `None`: the provider does not have this event."""
 
     open: Callable[[], KeyProvider]
     rotate: Callable[[], object]
-    lose: Callable[[], object]  # the key that wraps
+    lose: Callable[[], object]  # loses the key that wraps
     fail: Callable[[], object] | None = None
     recover: Callable[[], object] = lambda: None
-    rotates_by_itself: bool = False  # nobody can see when
+    rotates_by_itself: bool = False  # rotation has no visible time
 
 
 @asynccontextmanager
@@ -105,7 +105,7 @@ async def command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 class Transit:
-    """A stand-in for Vault's Transit engine: one key, whose versions it has."""
+    """A stand-in for Vault's Transit engine: one key with its versions."""
 
     def __init__(self) -> None:
         self.versions = {1: os.urandom(32)}

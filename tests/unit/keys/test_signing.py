@@ -1,4 +1,4 @@
-"""Signatures of hand-offs."""
+"""Only the right key verifies the signature of a hand-off."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _sum(first: Point, second: Point) -> Point:
 
 
 def _with_ordinate(y: int) -> Point | None:
-    """Return a point with this second coordinate; `None` if the curve has none."""
+    """Return a point with this second coordinate; `None` if the curve has no such point."""
     square = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
     for root in (1, pow(2, (_P - 1) // 4, _P)):
         x = pow(square, (_P + 3) // 8, _P) * root % _P
@@ -79,7 +79,8 @@ def _of_small_order() -> set[int]:
     """Return the second coordinates of the points whose order divides 8."""
     ordinates = set[int]()
     order = 2**252 + 27742317777372353535851937790883648493
-    for y in range(2, 40):  # half of all numbers are of points, and most of these of all orders
+    # half of all numbers belong to a point, and most of these points have a large order
+    for y in range(2, 40):
         point = _with_ordinate(y)
         if point is None:
             continue
@@ -100,7 +101,8 @@ def test_a_key_of_small_order_verifies_nothing() -> None:
     for ordinate in encodings:
         for sign in (0, 1 << 255):
             signer = (ordinate + sign).to_bytes(32, "little").hex()
-            for begin in (signer, f"01{'00' * 31}"):  # one of these fits some messages, or all
+            # one of these signatures fits some messages, or all
+            for begin in (signer, f"01{'00' * 31}"):
                 forged = replace(DESCRIPTOR, signer=signer, signature=begin + "00" * 32)
                 for number in range(8):
                     assert "was not made by" in problem(replace(forged, to_agent=str(number)))

@@ -1,7 +1,7 @@
 """The contract lists the errors of each method, in a form that programs can read.
 
-That no server answers anything else is checked where servers run: `check_answers` of
-`tests.kit.servers.listed_errors`.
+Where servers run, `check_answers` of `tests.kit.servers.listed_errors` checks that no server
+answers with another error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tuskpoint_server.core.errors import Reason, Refusal
 
 SOURCES = Path(tuskpoint_server.__file__).parent
 EVERYWHERE = {Reason.JOURNAL_UNAVAILABLE}
-"""Common reasons that the journal has, and not the pipeline of calls."""
+"""Common reasons that come from the journal, not from the call pipeline."""
 OTHER_STATUSES = {
     ListedError("UNAVAILABLE", "CREDENTIAL_INVALID"),
     ListedError("NOT_FOUND", "BLOB_NOT_FOUND"),

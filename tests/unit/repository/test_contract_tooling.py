@@ -1,4 +1,4 @@
-"""The contract's own guards: lint, the committed image, and generated code that is current."""
+"""Lint, the committed image and the check of generated code guard the contract."""
 
 import shutil
 import subprocess

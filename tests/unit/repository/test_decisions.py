@@ -1,4 +1,4 @@
-"""The pages of decisions: numbered without a gap, of one form, short, and listed in their index."""
+"""The pages of decisions are numbered without a gap, alike in form, short, and in their index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When `make test` leaves the emulators' own tests out."""
+"""`make test` skips the emulators' own tests only while the emulators are unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools import emulators as tool
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
-    """The runs of pytest; each ends with the code that the test put into `codes`."""
+    """Runs of pytest; each run ends with the exit code that the test put into `codes`."""
     source = tmp_path / "emulators/src/module.py"
     source.parent.mkdir(parents=True)
     source.write_text("")

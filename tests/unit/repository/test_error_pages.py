@@ -1,4 +1,4 @@
-"""The page of errors is what the table of errors and the contract generate."""
+"""The page of errors matches the table of errors and the contract."""
 
 from __future__ import annotations
 

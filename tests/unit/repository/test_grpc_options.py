@@ -1,4 +1,4 @@
-"""gRPC ignores an option that it does not know: their names are compared with its library."""
+"""Every gRPC option in the code exists in gRPC's library, which ignores unknown options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuskpoint._transport.channel import channel_options
 from tuskpoint_server.api.server.server import OPTIONS
 
 OPTION = re.compile(r"\(\s*\"(grpc\.[A-Za-z0-9_.]+)\",")
-"""An option as Python code passes it: the first of a pair."""
+"""An option as Python code passes it: the first item of a pair."""
 
 CODE = ("server/src", "clients/python/src", "bench", "emulators", "examples", "tests", "tools")
 MINIMUM = "grpc.http2.min_ping_interval_without_data_ms"
@@ -30,13 +30,13 @@ def library() -> bytes:
 
 
 def is_known(option: str) -> bool:
-    """Return whether gRPC's library has this text, from its beginning to its end."""
+    """Return whether gRPC's library contains exactly this text."""
     place = library().find(option.encode() + b"\0")
     return place > 0 and library()[place - 1 : place] not in b"._abcdefghijklmnopqrstuvwxyz"
 
 
 def written() -> Iterator[tuple[str, str]]:
-    """Yield every option in the code, with the file that has it."""
+    """Yield each option in the code with its file."""
     for folder in CODE:
         for file in sorted((ROOT / folder).rglob("*.py")):
             for option in OPTION.findall(file.read_text(encoding="utf-8")):
@@ -61,7 +61,7 @@ def test_every_option_is_one_of_the_library() -> None:
 
 
 def test_clients_ping_less_often_than_the_server_allows() -> None:
-    """Those in TypeScript and Go give their options in fields that their compilers check."""
+    """Clients in TypeScript and Go set their options in fields that their compilers check."""
     typescript = ROOT / "clients" / "typescript" / "src" / "transport" / "sessions.ts"
     ping = re.search(r"pingIntervalMs: ([\d_]+)", typescript.read_text(encoding="utf-8"))
     go = ROOT / "clients" / "go" / "options.go"

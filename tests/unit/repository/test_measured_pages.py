@@ -1,4 +1,4 @@
-"""The pages that measurements fill name every measure, and nothing else."""
+"""The measured pages contain every measure, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNTED = {"versions", "conformance", "tests", "kills", "kill-points", "simulati
 
 
 def blocks(page: str) -> list[str]:
-    """Names of the blocks of a page."""
+    """Return the names of the blocks of a page."""
     return re.findall(r"<!-- measured: (.*) -->", (DOCS / page).read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""A module can be read in one go, and a folder looked through at a glance."""
+"""Modules and folders stay small enough to read at once."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SOURCES = ("bench", "clients", "console", "emulators", "examples", "server", "te
 LANGUAGES = {".go", ".mjs", ".py", ".ts", ".tsx"}
 GENERATED = {"assets", "build", "dist", "gen", "node_modules", "tuskpointv1", "v1"}
 OF_THE_FOLDER = {"__init__.py", "conftest.py"}
-"""Files that a folder has because it is a package or has tests, whatever is in it."""
+"""Files that make a folder a package or a folder of tests."""
 
 
 def modules(root: Path) -> Iterator[Path]:
-    """Yield the files of code that people write, relative to a checkout."""
+    """Yield the hand-written files of code, relative to a checkout."""
     for source in SOURCES:
         for folder, below, names in os.walk(root / source):
             below[:] = [name for name in below if name not in GENERATED and name[0] != "."]
@@ -35,7 +35,7 @@ def too_long(root: Path) -> list[str]:
 
 
 def too_full(root: Path) -> list[str]:
-    """Name the folders. Go's are left out: a package of Go is one folder, whatever its size."""
+    """Return the folders with too many modules, except Go's: a package of Go is one folder."""
     counts = Counter(
         path.parent
         for path in modules(root)

@@ -1,4 +1,4 @@
-"""What `make dist` builds is what the source tree has."""
+"""The packages that `make dist` builds match the source tree."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_release_needs_the_pages_that_are_built_for_it() -> None:
 
 
 def rewritten(built: Built, folder: Path, without: str, but_with: dict[str, bytes]) -> Built:
-    """The same distribution with a wheel that was changed."""
+    """Return the same distribution with a changed wheel."""
     wheel = folder / "changed.whl"
     with zipfile.ZipFile(built.wheel) as old, zipfile.ZipFile(wheel, "w") as new:
         for name in old.namelist():

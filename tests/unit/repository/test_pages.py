@@ -1,4 +1,4 @@
-"""The links of all pages, and what `make docs` hands to Sphinx."""
+"""The links of all pages work, and `make docs` prepares the pages for Sphinx."""
 
 from __future__ import annotations
 

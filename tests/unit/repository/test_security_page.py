@@ -1,4 +1,4 @@
-"""The page on tokens has every call with the scopes that it needs."""
+"""The page on tokens lists every call with the scopes that the call needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages on settings and on monitoring have every setting and metric, and no other."""
+"""The pages on settings and on monitoring list every setting and metric, and no other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ON_THE_PAGE = re.compile(rf"`({_METRIC})`(?: · `(\.[a-z_]+)`)?")
 
 
 def settings() -> tuple[list[str], str]:
-    """Return what the first cells of the tables of settings name, and all that they say."""
+    """Return the names in the first cells of the tables of settings, and the text of the tables."""
     tables = SETTINGS.partition("\n## Addresses and calls\n")[2]
     rows = [line for line in tables.splitlines() if line.startswith("| `")]
     return [name for row in rows for name in _NAME.findall(row.split("|")[1])], "\n".join(rows)
@@ -55,6 +55,6 @@ def test_the_page_has_every_metric() -> None:
     reported = set()
     for name, another in _ON_THE_PAGE.findall(MONITORING):
         reported.add(name)
-        if another:  # the same but for its last part
+        if another:  # the same name but for its last part
             reported.add(name.rpartition(".")[0] + another)
     assert created == reported

@@ -1,4 +1,4 @@
-"""The last lines of `make test`: which groups of tests this machine skips."""
+"""`make test` ends with the groups of tests that this machine skips."""
 
 from __future__ import annotations
 

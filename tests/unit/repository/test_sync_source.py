@@ -1,4 +1,4 @@
-"""The blocking code is what the code with async and await generates, and a stale copy is found."""
+"""The blocking code is generated from the async code, and a stale copy is reported."""
 
 from __future__ import annotations
 

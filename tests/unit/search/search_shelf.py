@@ -1,4 +1,4 @@
-"""An index of vectors in a dictionary, to compare with."""
+"""An index of vectors in a dictionary, for comparison."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TENANT = "default"
 
 @dataclass(frozen=True)
 class Row:
-    """A vector and what is known of its checkpoint."""
+    """A vector and the known fields of its checkpoint."""
 
     thread_id: str
     vector: bytes
@@ -48,7 +48,7 @@ class Shelf(FindRows):
         return number
 
     async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
-        """Return the next vectors of the one tenant."""
+        """Return the next vectors of the tenant."""
         assert tenant == TENANT
         await asyncio.sleep(0)
         numbers = [number for number in sorted(self.rows) if number > after]
@@ -68,7 +68,7 @@ class Shelf(FindRows):
     async def by_vectors(
         self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
     ) -> list[SearchHit]:
-        """Look candidates up, some at a time and in a thread, as a journal does."""
+        """Look candidates up in batches and in a thread, as a journal does."""
         assert tenant == TENANT
         if self.asks_first:
             numbers = {number for number in self.rows if self.in_scope(number, scope)}
@@ -90,14 +90,14 @@ class Shelf(FindRows):
         return results[:limit]
 
     def in_scope(self, number: int, scope: SearchScope) -> bool:
-        """Tell whether a search may find a row."""
+        """Return whether a search may find a row."""
         row = self.rows[number]
         return (not scope.thread_id or row.thread_id == scope.thread_id) and (
             not scope.filter or row.outcome == scope.filter["outcome"]
         )
 
     def found(self, number: int, distance: float) -> SearchHit:
-        """Return what a search finds of a row."""
+        """Return the search result of a row."""
         key = CheckpointKey(self.rows[number].thread_id, "", str(number))
         return SearchHit(key, "", "", b"{}", distance)
 
@@ -109,7 +109,7 @@ class Shelf(FindRows):
     def expected(
         self, query: Sequence[float], metric: Metric, scope: SearchScope, limit: int
     ) -> list[tuple[int, float]]:
-        """Return numbers and distances of the nearest, computed in the plainest way."""
+        """Return numbers and distances of the nearest vectors by brute force."""
         wanted = unpack_vector(pack_vector(query))
         compared = sorted(
             (distance(unpack_vector(row.vector), wanted, metric), number)

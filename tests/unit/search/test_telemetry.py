@@ -1,4 +1,4 @@
-"""What search reports as metrics."""
+"""Search reports its state as metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the vector index finds is what comparing one by one finds."""
+"""The vector index finds the same vectors as a comparison one by one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def index_of(shelf: Shelf, cache_bytes: int = PLENTY) -> AsyncIterator[Vec
 
 
 def numbers_of(results: Sequence[SearchHit]) -> list[tuple[int, float]]:
-    """Return numbers and distances of what was found."""
+    """Return numbers and distances of the results."""
     return [(int(result.key.checkpoint_id), result.distance) for result in results]
 
 
@@ -45,13 +45,13 @@ async def check(
     scope: SearchScope = ANYWHERE,
     limit: int = 5,
 ) -> None:
-    """Search, and compare with the plainest way."""
+    """Search, and compare with a brute-force search."""
     neighbours = numbers_of(await index.nearest(TENANT, pack_vector(query), metric, scope, limit))
     assert neighbours == shelf.expected(query, metric, scope, limit)
 
 
-# Sums of products of small whole numbers are exact however they are added up, so that
-# whatever is equally far is so to the last bit.
+# Sums of products of small whole numbers are exact in any order of addition, so that equal
+# distances are equal to the last bit.
 WHOLE = st.lists(st.integers(-3, 3).map(float), min_size=4, max_size=4)
 STEPS = st.lists(
     st.one_of(
@@ -221,7 +221,7 @@ async def test_rows_that_died_are_dropped_once_they_cost_something() -> None:
         await check(index, shelf, [0.0, 1.0], Metric.L2)
         for number in range(1, 2001):
             del shelf.rows[number]
-        for _ in range(3):  # each passes the dead by, until that was often enough
+        for _ in range(3):  # each search skips the dead vectors, until the index is rebuilt
             await check(index, shelf, [0.0, 1.0], Metric.L2)
         shelf.read = 0
         await check(index, shelf, [0.0, 1.0], Metric.L2)

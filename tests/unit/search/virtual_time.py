@@ -1,4 +1,4 @@
-"""Tests in a loop whose clock jumps: what takes hours takes none."""
+"""A loop whose clock jumps, so that tests of hours take no time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.environment.virtual_loop import VirtualLoop
 
 
 def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a test in a loop whose clock jumps; what it leaves behind is cancelled."""
+    """Run a test in a loop whose clock jumps; tasks left at the end are cancelled."""
 
     @wraps(test)
     def run(*arguments: Any, **fixtures: Any) -> None:

@@ -1,4 +1,4 @@
-"""The files of TLS are checked before they are used, and errors are reported in one line."""
+"""The files of TLS are checked before use, and each error is reported in one line."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_an_expired_certificate_is_reported_and_accepted(
 def test_a_key_that_cannot_be_served_is_reported(
     tmp_path: Path, key: ec.EllipticCurvePrivateKey | ed448.Ed448PrivateKey
 ) -> None:
-    """gRPC would not listen with it, and would not say why."""
+    """gRPC would not listen with such a key, without an error message."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tuskpoint")])
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), 1)

@@ -1,4 +1,4 @@
-"""The help of the program and of its commands, and what a mistyped command line is told."""
+"""The program and its commands have help, and a mistyped command line gets a useful error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def help_of(capsys: Printed, *command: str) -> str:
 
 
 def problem_of(capsys: Printed, *arguments: str) -> str:
-    """Return the one line that a command line is refused with."""
+    """Return the one line of the error of a command line."""
     assert tuskpoint_server(arguments) == EXIT_CONFIG
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -209,7 +209,7 @@ def test_a_server_open_by_accident_is_refused(arguments: list[str], reported: st
 def test_a_token_in_place_of_the_file_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     token = "tusk_" + "x" * 43
     assert token not in refusal("--tokens", token)
-    monkeypatch.setenv("TUSKPOINT_TOKEN", token)  # a client's
+    monkeypatch.setenv("TUSKPOINT_TOKEN", token)  # a variable of clients
     assert load().tokens is None
 
 

@@ -1,4 +1,4 @@
-"""`tuskpoint-server config`: settings with their origins, typos, and what a start would refuse."""
+"""`tuskpoint-server config` shows settings with their origins, typos, and problems of a start."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_a_check_reads_the_files_that_settings_name_and_writes_nothing(
 def test_a_check_reports_folders_that_this_user_may_not_use(
     capsys: Printed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The tests may run as root, whom the rights of a folder do not stop."""
+    """The tests may run as root, which file permissions do not stop."""
     data = str(tmp_path / "locked" / "data")
     permits = {"lstat": os.lstat, "stat": os.stat}
 

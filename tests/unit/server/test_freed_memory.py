@@ -1,4 +1,4 @@
-"""Large blocks go back to the system when they are freed."""
+"""Freed large blocks of memory go back to the operating system."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tuskpoint_server.core.process import ConfigError, read_bytes
 
 
 class Texts:
-    """Two files, followed; `taken` has what was handed over."""
+    """Two watched files; `taken` has the accepted texts."""
 
     def __init__(self, root: Path) -> None:
         self.files = [root / "a", root / "b"]

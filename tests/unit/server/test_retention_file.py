@@ -1,4 +1,4 @@
-"""The retention file: its rules, and what is said about a bad one."""
+"""The retention file is read into rules, and each mistake in it is reported."""
 
 from __future__ import annotations
 

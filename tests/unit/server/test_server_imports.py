@@ -1,4 +1,4 @@
-"""What a server loads before it serves: nothing that only a setting needs."""
+"""A server loads no module at its start that only a setting needs."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ HEAVY = {
     "tuskpoint_server.api.web": "serves HTTP",
     "uvicorn": "serves HTTP",
 }
-"""Libraries that take long to load, and what each is for."""
+"""Libraries that load slowly, and the purpose of each."""
 
 SERVE = """
 import asyncio, json, pathlib, sys
@@ -41,13 +41,13 @@ asyncio.run(serve())
 
 
 def loaded(*arguments: str) -> set[str]:
-    """Run a program in an interpreter of its own; return the heavy modules that it loaded."""
+    """Run a program in a new interpreter; return the heavy modules that it loaded."""
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
     return HEAVY.keys() & set(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_a_server_that_serves_has_loaded_nothing_that_only_a_setting_needs(tmp_path: Path) -> None:
-    loaded("-c", SERVE, str(tmp_path))  # makes the tables
+    loaded("-c", SERVE, str(tmp_path))  # the first start creates the tables
     assert loaded("-c", SERVE, str(tmp_path)) == set()
 
 

@@ -1,4 +1,4 @@
-"""`tuskpoint-server token`: the token is shown once, and a file has all of an entry or nothing."""
+"""`tuskpoint-server token` shows the token once, and writes a whole entry or nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The token file: what it may hold, and what is said of one that cannot be used."""
+"""The token file is read into entries, and each mistake in it is reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOOD = {"name": '"ci"', "sha256": f'"{DIGEST}"', "tenant": '"default"', "scopes"
 
 
 def entry(kind: str = "token", **changes: str) -> str:
-    """An entry as it stands in a file; a change of "" leaves the key out."""
+    """Return an entry as it is written in a file; a change of "" leaves the key out."""
     keys = {**GOOD, **changes}
     lines = [f"{key} = {value}" for key, value in keys.items() if value]
     return "\n".join([f"[[{kind}]]", *lines, ""])

@@ -1,4 +1,4 @@
-"""Evicted values are put back in order, a few reads at a time, or not at all."""
+"""Evicted values are filled in in order, a few reads at a time, or not at all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def place(number: int) -> BlobLocation:
 
 
 def whole(number: int, *, size: int = 10) -> Checkpoint:
-    """Return a checkpoint with a value and a write of its own."""
+    """Return a checkpoint with its own value and write."""
     data = b"%d" % number
     return Checkpoint(
         CheckpointEntry(key(f"{number:03}"), "", 1, 1, True, 1, b"{}", segments=(place(number),)),
@@ -41,7 +41,7 @@ def whole(number: int, *, size: int = 10) -> Checkpoint:
 
 
 def hollow(checkpoint: Checkpoint) -> Checkpoint:
-    """Return what the journal has of it: the late write alone."""
+    """Return the checkpoint as the journal has it: only the late write has a value."""
     assert checkpoint.state is not None
     first, *other_channels = checkpoint.state.channels
     kept, late = checkpoint.writes
@@ -63,7 +63,7 @@ def values_of(checkpoint: Checkpoint) -> dict[bytes, Value]:
 
 
 class Blobs:
-    """An archive that answers when it is let, and counts."""
+    """An archive that answers when a test opens the gate, and counts the reads."""
 
     def __init__(self, stored: Sequence[Checkpoint]) -> None:
         self.stored = {checkpoint.entry.segments[0]: values_of(checkpoint) for checkpoint in stored}

@@ -1,4 +1,4 @@
-"""What an adoption asks of the rooms below, and in which order."""
+"""An adoption calls the packages below the service in the right order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def closure() -> Closure:
 
 @dataclass
 class House:
-    """All rooms below the service at once; notes what is asked of it."""
+    """All packages below the service in one class, which records the calls."""
 
     closure: Closure
     asked: list[str] = field(default_factory=list)

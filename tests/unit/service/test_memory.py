@@ -1,4 +1,4 @@
-"""What calls hold stays below a bound: others wait, and readers that stand still are ended."""
+"""The memory of calls is bounded: further calls wait, and stalled readers are ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX = 2 * WHOLE
 
 
 class Reader(Holder):
-    """A call that stands still since the beginning of time, or does not."""
+    """A call whose reader has stalled for ages, or has not stalled."""
 
     def __init__(self, memory: CallMemory, *, stalled: bool = False) -> None:
         super().__init__(memory=memory)

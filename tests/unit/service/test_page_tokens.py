@@ -1,4 +1,4 @@
-"""Page tokens open for the listing they were sealed for, and for no other."""
+"""A page token opens only for the listing that it was created for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tenant takes is bounded by token buckets, and by the number of its streams."""
+"""Token buckets and a limit on streams bound what a tenant uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views are made a few at a time, and leave the threads that all share alone."""
+"""Views are rendered a few at a time, outside the shared thread pool."""
 
 from __future__ import annotations
 

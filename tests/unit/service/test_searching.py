@@ -1,4 +1,4 @@
-"""Which mode answers a search, and what happens where it cannot."""
+"""A search uses the right mode, and reports the modes that cannot answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def found(checkpoint_id: str, distance: float = 0.5) -> SearchHit:
 
 @dataclass
 class ScriptedRecall:
-    """Finds the given results in each mode, and notes what it was asked."""
+    """Returns the given results in each mode, and records the searches."""
 
     modes: Sequence[SearchMode] = (LEXICAL,)
     is_sealed: bool = False

@@ -1,4 +1,4 @@
-"""Counting calls for the audit trail: batches stay small, and no call is lost or counted twice."""
+"""The audit trail counts calls in small batches, and loses or repeats no call."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAVE = "/tuskpoint.v1.CheckpointService/SaveCheckpoint"
 
 
 class Journal(TrailRows):
-    """Keeps batches in memory; cannot be used at the calls with these numbers."""
+    """Keeps batches in memory; fails at the calls with these numbers."""
 
     def __init__(self, *failing: int) -> None:
         self.batches: list[Sequence[dict[str, Any]]] = []
@@ -34,7 +34,7 @@ class Journal(TrailRows):
         self.batches.append(entries)
 
     def counted(self) -> Counter[str]:
-        """Return how often each thread was named."""
+        """Return the counted calls of each thread."""
         counts: Counter[str] = Counter()
         for entry in (entry for entries in self.batches for entry in entries):
             counts[entry["thread_id"]] += entry["calls"]

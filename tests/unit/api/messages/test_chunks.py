@@ -1,4 +1,4 @@
-"""Large values are cut and put together again without a byte's difference."""
+"""Large values are cut into chunks and joined again byte for byte."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def chunk(index: int, offset: int, data: bytes) -> value_pb2.ValueChunk:
 def put_together(
     announced: list[value_pb2.LargeValue], chunks: Iterable[Any], save_id: int = 1
 ) -> list[ReceivedValue]:
-    """Return what a save receives, which takes all the chunks."""
+    """Return the values that a save receives once all chunks have arrived."""
 
     assembly = Assembly(save_id, announced)
     for chunk in chunks:

@@ -1,4 +1,4 @@
-"""What a save describes is what a load returns."""
+"""A load returns the values that a save describes."""
 
 from __future__ import annotations
 

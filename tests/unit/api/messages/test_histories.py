@@ -1,4 +1,4 @@
-"""Histories of delta channels come in frames of bounded size, nothing lost."""
+"""Histories of delta channels are sent in frames of bounded size, without a loss."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write(number: int, size: int) -> Write:
 
 
 def rebuilt(history: DeltaHistory) -> tuple[Value | None, list[Value], int]:
-    """Put the frames of a history together: its seed, its writes, the number of parts."""
+    """Join the frames of a history; return its seed, its writes and the number of parts."""
     seed: Value | None = None
     writes: list[Value] = []
     parts = 0

@@ -1,4 +1,4 @@
-"""JSON in messages: which bytes are stored for it, and which bytes are shown as JSON."""
+"""JSON values in messages are stored in one form, and shown as JSON where a caller asks for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def saved(channel: str) -> pb.SaveCheckpointRequest:
 
 
 async def stored(json_text: str) -> bytes:
-    """Return the bytes that are stored for JSON."""
+    """Return the stored bytes of a JSON value."""
     request = await saved(f'"value": {{"json": {json_text}}}')
     (channel,) = request.checkpoint.state.channels
     assert channel.value.type == "json"
@@ -70,7 +70,7 @@ async def test_the_bytes_are_those_of_the_python_client(value: Any) -> None:
     assert await stored(json.dumps(value, ensure_ascii=False, indent=3)) == expected
 
 
-# What JSON.stringify writes.
+# Numbers as JSON.stringify writes them.
 BY_TYPESCRIPT = [
     "1",
     "0.1",

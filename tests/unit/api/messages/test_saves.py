@@ -1,4 +1,4 @@
-"""What is taken for a common save is one in which the whole list of checks finds nothing."""
+"""The short check of a common save accepts only saves that pass the full list of checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuskpoint_server.core.limits import LIMITS
 
 
 def common() -> SaveCheckpointRequest:
-    """Return a save as LangGraph makes it."""
+    """Return a save in LangGraph's form."""
     value = Value(type="msgpack", data=b"1")
     version = Version(text="0001.5")
     seen = {"node": VersionsSeen(channels={"x": version, "y": Version(integer=1)})}
@@ -56,12 +56,12 @@ def common() -> SaveCheckpointRequest:
 def copy_of(
     request: SaveCheckpointRequest | SaveWritesRequest,
 ) -> SaveCheckpointRequest | SaveWritesRequest:
-    """Return a copy: a save is taken apart."""
+    """Return a copy, because a save is taken to pieces when it is read."""
     return type(request).FromString(request.SerializeToString())
 
 
 def problems(request: SaveCheckpointRequest | SaveWritesRequest) -> int:
-    """Return how many problems the whole list of checks finds."""
+    """Return the number of problems that the full list of checks finds."""
     is_save = isinstance(request, SaveCheckpointRequest)
     try:
         validation.check(
@@ -73,7 +73,7 @@ def problems(request: SaveCheckpointRequest | SaveWritesRequest) -> int:
 
 
 def is_common(request: SaveCheckpointRequest | SaveWritesRequest) -> bool:
-    """Return whether a save is taken without the whole list of checks."""
+    """Return whether a save is accepted without the full list of checks."""
     listed: list[object] = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(saves, "check", lambda *args, **kwargs: listed.append(args))

@@ -1,4 +1,4 @@
-"""No field of a request is unchecked: a new one has to be thought of."""
+"""Every field of a request is checked; a new field needs a decision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REQUESTS: list[Any] = [
 ]
 REF = checkpoint_pb2.CheckpointRef(thread_id="t")
 ELSEWHERE = {"page_token", "recipient", "text"}
-"""Opened by who sealed it; checked with the hand-off; checked with the search."""
+"""Fields checked elsewhere: when the token is opened, with the hand-off, and with the search."""
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=[request.name for request in REQUESTS])

@@ -1,4 +1,4 @@
-"""What the server remembers of strangers who guess tokens, and for whom their guesses count."""
+"""The server counts failed guesses of tokens by address, and bounds the memory for these counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose request gRPC may read before the caller is admitted."""
+"""A caller with a valid token is known: gRPC may read its request before the call is admitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every method of the contract has its scopes, and no other method has any."""
+"""Every method of the contract has its scopes, and no other method has scopes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def missing(scope: str) -> dict[str, str]:
 
 
 def outcome(call: Call, *needed: Scope) -> dict[str, str] | None:
-    """Return the metadata of the refusal, or `None` if the call passes."""
+    """Return the metadata of the refusal; `None` if the call passes."""
     try:
         check_scopes(call, frozenset(needed) if needed else POLICY.get(call.method))
     except Refusal as refusal:

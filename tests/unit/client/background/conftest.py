@@ -1,4 +1,4 @@
-"""A saver in front of a service in memory."""
+"""A saver that calls a service in memory."""
 
 from __future__ import annotations
 

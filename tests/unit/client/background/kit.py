@@ -1,4 +1,4 @@
-"""A service that keeps checkpoints in memory and fails on demand, and events to save."""
+"""A service in memory that fails on demand, and events to save."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Hook = Callable[[SaveCheckpointRequest], None]
 
 
 def unavailable() -> errors.Unavailable:
-    """A failure of its own: one that is raised again and again keeps every traceback."""
+    """Return a new error: an error that is raised twice would keep every traceback."""
     return errors.Unavailable("down", status="UNAVAILABLE")
 
 
@@ -28,8 +28,8 @@ class Service:
     """Replaces the calls of every saver: keeps checkpoints, and fails on demand.
 
     Attributes:
-        before: Called before a save is applied; what it raises is the answer.
-        after: Called after a save was applied; what it raises is the answer.
+        before: Called before a save is applied; an error that it raises is the answer.
+        after: Called after a save was applied; an error that it raises is the answer.
     """
 
     def __init__(self) -> None:
@@ -92,12 +92,12 @@ def parents(history: list[Checkpoint]) -> list[str]:
 
 
 def line_of(history: list[Checkpoint]) -> list[str]:
-    """The parents that checkpoints in one line have."""
+    """Return the parents of checkpoints in one line."""
     return ["", *[checkpoint.ref.checkpoint_id for checkpoint in history[:-1]]]
 
 
 class Gate:
-    """Holds saves up until it is opened."""
+    """Blocks saves until a test opens it."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()

@@ -1,4 +1,4 @@
-"""Background saving: failures, their reports, start, stop and the end of the process."""
+"""The background saver reports failures, and starts, stops and ends with its process."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_stop_does_not_wait_longer_than_asked_for_another(service: Service) ->
     assert held.wait(10)
     patient = threading.Thread(target=saver.stop, args=(None,))
     patient.start()
-    while saver._life.acquire(blocking=False):  # until the patient one has it
+    while saver._life.acquire(blocking=False):  # until the patient thread has the lock
         saver._life.release()
     with pytest.raises(StepsNotSaved):
         saver.stop(timeout_s=0.01)
@@ -225,7 +225,7 @@ def test_a_stop_does_not_wait_longer_than_asked_for_another(service: Service) ->
 
 
 class Hasty(BackgroundSaver):
-    """Gives up at once when it is left."""
+    """Gives up at once at the end of its `with` block."""
 
     def _stop(self, timeout_s: float | None = 0) -> None:
         super()._stop(timeout_s)
@@ -317,7 +317,7 @@ async def test_an_event_loop_is_not_held_up(service: Service) -> None:
     async with BackgroundSaver("h:1") as saver:
         for number in range(3):
             saver.handle_agent_step(event(number))
-        # Opened by the loop itself, which it could not if the stop held it up.
+        # The event loop itself opens the gate, which it could not if `astop` blocked the loop.
         stopping = asyncio.create_task(saver.astop())
         asyncio.get_running_loop().call_soon(gate.opened.set)
         await stopping

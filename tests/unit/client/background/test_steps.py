@@ -1,4 +1,4 @@
-"""Background saving: what is accepted, in which order it is saved, and how much may wait."""
+"""The background saver accepts events, saves them in order, and bounds the waiting steps."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_steps_become_one_line_of_checkpoints(saver: BackgroundSaver, service: S
     assert parents(history) == line_of(history)
     assert service.steps("t") == list(range(20))
     assert saver.get_queue_size() == 0
-    # What did not change is not sent again.
+    # Unchanged channels are not sent again.
     assert [channel.HasField("value") for channel in history[5].state.channels] == [False, True]
 
 
@@ -209,7 +209,7 @@ def test_a_step_follows_the_one_before_whatever_others_save(
 def test_a_thread_forgotten_while_a_step_is_on_its_way_stays_forgotten(
     saver: BackgroundSaver, service: Service
 ) -> None:
-    """Whoever rolls a thread back and says so is followed, whatever was under way."""
+    """A rollback that the application reports wins over a step that is being saved."""
     other = "1fffffff-0000-6000-8000-000000000000"
 
     def roll_back(request: SaveCheckpointRequest) -> None:

@@ -1,4 +1,4 @@
-"""Calls to a scripted server: retries, errors, large answers, and how calls end."""
+"""Calls to a scripted server retry, report errors, read large answers, and end cleanly."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def calls(request: pytest.FixtureRequest, target: str) -> AsyncIterator[Ca
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between attempts, which take no time."""
+    """Record the pauses between attempts, and skip the waiting."""
     lengths: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -132,7 +132,7 @@ async def test_a_call_is_not_retried_after_its_deadline(
     calls = CallsFace(kind, target, timeout_s=0.3)
     with pytest.raises(errors.DeadlineExceeded, match=target):
         await calls.call("save_checkpoint", SAVE)
-    assert len(services.requests) <= 1  # none, if to connect took all the time
+    assert len(services.requests) <= 1  # none if connecting took all the time
     await calls.aclose()
 
 

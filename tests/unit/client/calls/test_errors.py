@@ -1,4 +1,4 @@
-"""Every status and every reason becomes the exception that says what to do."""
+"""Every status and every reason becomes an exception that says what to do."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_every_class_is_exported() -> None:
 @pytest.mark.parametrize("code", [status for status in grpc.StatusCode if status.name != "OK"])
 def test_a_bare_status_is_reported_with_its_target(code: grpc.StatusCode) -> None:
     error = from_rpc_error(Failed(code, "the text of the library"), TARGET)
-    # A bare INTERNAL is never the service's own: the connection was cut.
+    # The service never sends a bare INTERNAL: the connection was cut.
     status = "UNAVAILABLE" if code is grpc.StatusCode.INTERNAL else code.name
     assert type(error) is errors.BY_STATUS[status]
     assert error.status == status

@@ -1,4 +1,4 @@
-"""Large values are cut and put together again byte for byte, and a broken stream is refused."""
+"""Large values are cut and joined again byte for byte, and a broken stream is refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tuskpoint.v1.value_pb2 import (
 
 SaveT = TypeVar("SaveT", SaveCheckpointRequest, SaveWritesRequest)
 
-UNIT = 64  # bytes; the real bounds in small, so that many shapes are cheap
+UNIT = 64  # in bytes; small bounds in place of the real bounds make many shapes cheap
 sizes = st.one_of(
     st.integers(0, 8), st.integers(UNIT - 8, UNIT + 8), st.integers(2 * UNIT - 8, 5 * UNIT)
 )
@@ -92,7 +92,7 @@ def as_stored(save: SaveCheckpointRequest) -> Checkpoint:
 
 
 def cut(save: SaveT) -> tuple[SaveT, list[ValueChunk]]:
-    """Return what announces a save, and its chunks."""
+    """Return the request that announces a save, and its chunks."""
     large: list[int] = large_values.large_values(save)
     announced = large_values.announcement(save, large)
     assert isinstance(announced, type(save))
@@ -100,7 +100,7 @@ def cut(save: SaveT) -> tuple[SaveT, list[ValueChunk]]:
 
 
 def as_loaded(sent: Checkpoint, chunks: list[ValueChunk]) -> list[LoadCheckpointResponse]:
-    """Return a save that was cut as the frames that load it."""
+    """Return the frames that load a save that was cut."""
     return [
         LoadCheckpointResponse(checkpoint=sent),
         *(LoadCheckpointResponse(chunk=chunk) for chunk in chunks),

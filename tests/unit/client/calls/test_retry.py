@@ -1,4 +1,4 @@
-"""What the one retry policy tries again, and when."""
+"""The retry policy retries the right calls after the right pauses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def walk(
     deadline_s: float = 30.0,
     retry_after_s: float | None = None,
 ) -> list[float]:
-    """Return the pauses of a call that fails at once each time, on a clock of its own."""
+    """Return the pauses of a call whose every attempt fails at once, on a simulated clock."""
     now = 1000.0
     tried = Attempts(policy, now, give_up_s, deadline_s, Repeat.SAFE)
     pauses: list[float] = []

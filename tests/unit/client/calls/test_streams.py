@@ -1,4 +1,4 @@
-"""Replays and watches go on where they broke off: nothing missing, nothing twice."""
+"""Replays and watches continue after a lost stream: nothing is missing, nothing is repeated."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def test_the_time_to_find_a_server_begins_anew_with_every_delivery() -> None:
     with pytest.raises(Unavailable):
         tried.pause_or_raise(lost, ())
     tried.delivered()
-    # More often than a call is ever tried: only the time ends it.
+    # 200 is more than the attempts of any call: only the time ends a watch.
     assert all(tried.pause_or_raise(lost, ()) <= 2 for _ in range(200))
 
 
@@ -230,12 +230,12 @@ def test_a_watch_without_events_goes_on_too(monkeypatch: pytest.MonkeyPatch) -> 
     lost = Unavailable("gone", status="UNAVAILABLE")
     for _ in range(3):
         tried.timeout_s()
-        now += 3600  # the connection lasts, and breaks
+        now += 3600  # the connection lasts an hour, and breaks
         began = now
         while now < began + 290:
             now += tried.pause_or_raise(lost, ())
             tried.timeout_s()
-            now += 2  # nobody is there
+            now += 2  # no server answers
     now = began + 301
     with pytest.raises(Unavailable):
         tried.pause_or_raise(lost, ())
@@ -259,7 +259,7 @@ def test_closing_the_client_ends_a_watch_in_another_thread(
     services: ScriptedServices, target: str
 ) -> None:
     services.on("WatchThread", event(1), Hold())
-    # Another client keeps the shared channel open.
+    # A second client keeps the shared channel open.
     other, calls = SyncCalls(Options(target)), SyncCalls(Options(target))
     services.on("GetServerInfo", Refuse(grpc.StatusCode.INTERNAL, "INTERNAL_ERROR"))
     with pytest.raises(ServerError):

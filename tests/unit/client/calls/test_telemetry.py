@@ -1,4 +1,4 @@
-"""One span and one duration per RPC, ended rightly however the RPC ends."""
+"""Each RPC has one span and one duration, which end correctly however the RPC ends."""
 
 from __future__ import annotations
 

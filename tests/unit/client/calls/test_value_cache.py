@@ -1,4 +1,4 @@
-"""The values that a client keeps are bounded, and named only where the checkpoint may have them."""
+"""The value cache of a client is bounded, and names values only where a checkpoint may use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings that come with an answer are logged, each kind once a minute."""
+"""Warnings of answers are logged, each kind once a minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEWER = ServiceWarning(kind=99, message="something else")  # type: ignore[arg-ty
 
 
 class Clock:
-    """A time that does not pass."""
+    """A clock that stands still."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Every call shows the token: each method, each attempt, each stream that goes on."""
+"""Every method, every attempt and every resumed stream sends the token."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
 from tuskpoint.v1.value_pb2 import Channel, Value
 
 TOKEN = "tusk_" + "k" * 43
-# The first says that nothing was stored, so that whatever was asked is asked again.
+# The first refusal says that nothing was stored, so that every call is repeated.
 REFUSALS = [
     Refuse(grpc.StatusCode.UNAVAILABLE, "JOURNAL_UNAVAILABLE"),
     Refuse(grpc.StatusCode.UNAUTHENTICATED, "CREDENTIAL_INVALID"),
@@ -48,7 +48,7 @@ LARGE = SaveCheckpointRequest(
 
 
 def shape_of(path: str) -> str:
-    """Return whether a method has streams of requests and answers, as gRPC names it."""
+    """Return whether the requests and answers of a method are streams, in gRPC's words."""
     service, name = path[1:].split("/")
     described = Default().FindServiceByName(service).methods_by_name[name]
     return "_".join(
@@ -58,7 +58,7 @@ def shape_of(path: str) -> str:
 
 
 def arguments(call: Callable[..., Any]) -> list[Any]:
-    """Return arguments with which a call can be made."""
+    """Return arguments for a call of a function."""
     kinds = get_type_hints(call)
     parameters = [*inspect.signature(call).parameters.items()][1:]
     return [
@@ -83,7 +83,7 @@ CALLS = [
 
 
 class Doorkeeper(grpc.GenericRpcHandler):
-    """Refuses every call but health checks, and remembers by method what each one showed."""
+    """Refuses every call but health checks, and records the credentials of each call by method."""
 
     def __init__(self) -> None:
         self.shown: dict[str, list[list[str]]] = defaultdict(list)
@@ -91,7 +91,7 @@ class Doorkeeper(grpc.GenericRpcHandler):
 
     def service(self, details: grpc.HandlerCallDetails) -> Any:
         if details.method.startswith("/grpc.health.v1.Health/"):
-            return None  # it needs no token
+            return None  # a health check needs no token
         metadata = details.invocation_metadata or ()
         shown = self.shown[details.method]
         shown.append([str(value) for name, value in metadata if name == "authorization"])
@@ -115,7 +115,7 @@ def guarded() -> Iterator[tuple[Doorkeeper, str]]:
 
 
 async def make(face: str, calls: Any, name: str, call_arguments: list[Any]) -> None:
-    """Make a call, whatever its shape."""
+    """Make a call of any shape."""
     made: Any = getattr(calls, name)(*call_arguments) if face == "aio" else None
     if face == "sync":
         done = await asyncio.to_thread(lambda: getattr(calls, name)(*call_arguments))
@@ -133,13 +133,13 @@ async def test_every_call_and_every_attempt_shows_the_token(face: str) -> None:
         options = Options.of(target, token=TOKEN)
         calls = SyncCalls(options) if face == "sync" else AsyncCalls(options)
         for name, call_arguments in CALLS:
-            # A watch that breaks off resumes for minutes, and the refusal ends it.
+            # A watch resumes for minutes; only the refusal ends the watch.
             with pytest.raises(Unauthenticated) as caught:
                 await make(face, calls, name, call_arguments)
             assert TOKEN not in f"{caught.value!r}{caught.value.__cause__!r}{caught.value.metadata}"
         with pytest.raises(Unauthenticated):
             await make(face, calls, "save_checkpoint", [LARGE])
-        # LoadCheckpoint follows only an answer to another call.
+        # A load is only sent after an answer to another call.
         load = "/tuskpoint.v1.CheckpointService/LoadCheckpoint"
         assert {method.path for method in METHODS} - {load} == keeper.shown.keys()
         assert all(
@@ -174,7 +174,7 @@ async def test_background_saving_shows_the_token_and_waits_while_it_is_refused(
         assert await asyncio.to_thread(keeper.called_thrice.wait, 20)
         with pytest.raises(StepsNotSaved, match="1 step"):
             await saver.astop(0)
-        del saver  # it logs what it still had
+        del saver  # the saver logs the steps that it could not save
         assert all(
             tokens == [f"Bearer {TOKEN}"]
             for token_lists in keeper.shown.values()

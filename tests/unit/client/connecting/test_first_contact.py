@@ -1,4 +1,4 @@
-"""A target that never answered: how long a call waits for it, and what it says."""
+"""A call to an unreachable target waits for a bounded time, and its error says what to do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuskpoint._transport.status import explain
 from tuskpoint._transport.warnings import WarningLog
 from tuskpoint.v1.admin_service_pb2 import GetServerInfoResponse
 
-LATE_S = 1.5  # what a loaded machine may add
+LATE_S = 1.5  # seconds that a slow machine may add
 KINDS = ("sync", "async")
 SERVED = GetServerInfoResponse(version="9.9")
 REFUSED, SILENT = "refuses connections", "accepts connections and says nothing"
@@ -31,13 +31,13 @@ REFUSED, SILENT = "refuses connections", "accepts connections and says nothing"
 
 @pytest.fixture(autouse=True)
 def usual_pauses(monkeypatch: pytest.MonkeyPatch, short_pauses: None) -> None:
-    """Pause as clients do, and forget which warnings other tests saw."""
+    """Use the default pauses, and forget the warnings of other tests."""
     monkeypatch.setattr(policy, "random", random)
     monkeypatch.setattr(policy, "WARNINGS", WarningLog())
 
 
 def face(kind: str, target: str) -> Face:
-    """Both clients with the settings that they have if nobody names any."""
+    """Return both clients with default settings."""
     made = Face(kind, target)
     made.sync, made.aio = Client(target), AsyncClient(target)
     return made
@@ -56,7 +56,7 @@ def absent(how: str) -> Iterator[str]:
 
 
 def remedy(target: str) -> str:
-    """Return what a message says to do."""
+    """Return the advice that a message must contain."""
     return f"start one with `tuskpoint-server dev --port {target.partition(':')[2]}`"
 
 
@@ -153,7 +153,7 @@ async def test_a_target_that_answered_before_is_waited_for_until_the_timeout(
             first = face(kind, target)
             await first.call("info")
             await first.aclose()
-        # Another client of the same process, which has a channel of its own.
+        # A second client of the same process, with its own channel.
         second = face(kind, target)
         asking = asyncio.ensure_future(second.call("info"))
         await asyncio.sleep(FIRST_ANSWER_S + LATE_S)
@@ -229,10 +229,10 @@ def test_a_timeout_that_is_named_counts_for_the_first_answer_too() -> None:
 def schedule(
     tried: FirstAnswer, number: float, attempt_s: float = 0.0
 ) -> tuple[list[float], float | None]:
-    """Let each attempt of a call fail, on a clock of its own.
+    """Let each attempt of a call fail, on a simulated clock.
 
     Returns:
-        When the attempts start, and when a warning is due.
+        Start times of the attempts, and the time of the warning.
     """
     now, starts, warned = 0.0, [], None
     while True:

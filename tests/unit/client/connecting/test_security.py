@@ -1,4 +1,4 @@
-"""Tokens and certificates: where they come from, when TLS is used, and what is refused."""
+"""Tokens and certificates come from documented sources; TLS is used or refused as documented."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_no_secret_is_in_any_representation(files: Files, tmp_path: Path) -> Non
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put another file in the place of one, as whoever rotates tokens should."""
+    """Replace a file by a rename, as a program that rotates tokens should."""
     beside = path.with_name("beside")
     beside.write_text(text)
     os.replace(beside, path)

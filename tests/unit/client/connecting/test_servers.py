@@ -1,4 +1,4 @@
-"""Calls and streams are spread over the servers of a target, and continue where one is gone."""
+"""Calls and streams are spread over the servers of a target, and survive the loss of a server."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Version(ScriptedServices):
 
 
 def calling(kind: str, target: str, **security: Any) -> Client:
-    """Return a client that repeats no call."""
+    """Return a client that does not retry calls."""
     once = RetryPolicy(max_attempts=1)
     return Client(kind, Options(target, retry=once, security=Security.of(target, **security)))
 
 
 async def take_turns(client: Client, *expected: str) -> None:
-    """Call until as many calls in a row were answered by all the servers that are expected."""
+    """Call until as many calls in a row as there are servers reached each expected server once."""
     versions: list[str] = []
     async with asyncio.timeout(WAIT_SECONDS):
         while sorted(versions[-len(expected) :]) != sorted(expected):
@@ -159,7 +159,7 @@ async def test_calls_without_an_answer_are_sent_again_to_another_server(kind: st
 
 @contextmanager
 def naming(*addresses: str) -> Iterator[str]:
-    """Run a DNS server that gives each name these IPv4 addresses; return where it is."""
+    """Run a DNS server that resolves each name to IPv4 addresses; return its address."""
     with socket.socket(type=socket.SOCK_DGRAM) as bound:
         bound.bind(("127.0.0.1", 0))
         done = threading.Event()

@@ -1,4 +1,4 @@
-"""What people write as a target, and what is refused with an example."""
+"""Targets are parsed as people write them; a malformed target is refused with an example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS on real sockets: what is trusted, what is shown, and what errors say of it."""
+"""TLS on real sockets trusts the right certificates, and its errors name the cause."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuskpoint import Client, TlsMismatch, Unavailable
 from tuskpoint.v1.admin_service_pb2 import GetServerInfoResponse
 
 INFO = GetServerInfoResponse(version="9.9")
-SOON_S = 2.0  # a handshake takes that long on no machine
+SOON_S = 2.0  # longer than a handshake on any machine
 NEVER_S = 3600.0  # a test that waits for this fails
 
 
@@ -63,7 +63,7 @@ async def test_a_server_that_asks_for_a_certificate_gets_one(
         await face.aclose()
 
 
-# Who serves, and with what; what the client is given; words of the error that say what to do.
+# Server credentials; client arguments; words of the error, which say what to do.
 MISMATCHES: list[tuple[str, Callable[[Party, Party], Any], Callable[[Party, Party], Any], str]] = [
     (
         "an authority that is not trusted",
@@ -114,7 +114,7 @@ MISMATCHES: list[tuple[str, Callable[[Party, Party], Any], Callable[[Party, Part
 ]
 
 
-# Other hints are guesses: a server that stops closes connections too.
+# The other hints are guesses: a server that stops closes connections too.
 CERTAIN = {hint for *_, hint in MISMATCHES[:4]}
 
 
@@ -162,7 +162,7 @@ async def test_a_stream_that_no_retry_can_open_ends_at_once(
 async def test_a_broken_handshake_is_tried_again(
     services: ScriptedServices, us: Party, kind: str
 ) -> None:
-    """As of a server that restarts, or of a proxy before one."""
+    """A restarting server, or a proxy in front of one, breaks handshakes."""
     with socket.create_server(("127.0.0.1", 0)) as ending:
         target = f"127.0.0.1:{ending.getsockname()[1]}"
         face = Face(kind, target, ca_file=us.ca_file)

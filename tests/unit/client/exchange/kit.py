@@ -1,4 +1,4 @@
-"""Calls over streams, begun without waiting for them."""
+"""Calls over streams that start without waiting for their answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def save(checkpoint_id: str = "1", thread_id: str = "t", **fields: Any) -> pb.Sa
 
 
 class Client:
-    """Both kinds of calls, begun without waiting for them."""
+    """Both kinds of calls, started without waiting for their answers."""
 
     def __init__(self, kind: str, options: Options) -> None:
         self.kind = kind

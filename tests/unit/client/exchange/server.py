@@ -1,4 +1,4 @@
-"""A server of `Exchange` streams whose every message a test decides on, on a real socket."""
+"""A server of `Exchange` streams on a real socket, whose every message a test chooses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuskpoint.v1.errors_pb2 import CallError
 
 
 class Conversation:
-    """One stream as its server sees it."""
+    """One stream, seen from its server."""
 
     def __init__(self, context: grpc.ServicerContext) -> None:
         self.metadata = dict(context.invocation_metadata())
@@ -34,7 +34,7 @@ class Conversation:
         return self._arrived.get(timeout=WAIT_SECONDS)
 
     def frames(self, count: int) -> list[pb.Frame]:
-        """Return that many frames, however they were put into messages."""
+        """Return a number of frames, whatever their division into messages."""
         frames: list[pb.Frame] = []
         while len(frames) < count:
             frames.extend(self.receive().frames)
@@ -81,7 +81,7 @@ class ExchangeServer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no other stream was opened."""
+        """Whether no further stream was opened."""
         return self._opened.empty()
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -100,7 +100,7 @@ class ExchangeServer:
 
     @contextmanager
     def serving(self, address: str = "127.0.0.1:0") -> Iterator[str]:
-        """Serve; return the target."""
+        """Run a server; return its target."""
         server = grpc.server(
             ThreadPoolExecutor(16), handlers=[self.handler()], options=[("grpc.so_reuseport", 0)]
         )

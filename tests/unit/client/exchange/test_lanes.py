@@ -1,4 +1,4 @@
-"""What is sent next, again, or not at all: one answer for each call, saves in their order."""
+"""A lane sends saves in order, repeats unanswered frames, and gives each call one answer."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_chunks_follow_their_save_and_carry_its_number() -> None:
 
 
 class Exchanges(RuleBasedStateMachine):
-    """Calls, answers, breaks and callers that leave, in any order."""
+    """Calls, answers, breaks and cancelled callers, in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -340,7 +340,7 @@ class Exchanges(RuleBasedStateMachine):
 
     @rule(large=st.booleans(), count=st.integers(1, 4), lost=st.booleans())
     def serve(self, large: bool, count: int, lost: bool) -> None:
-        """Apply frames in their order, and answer them or lose the answers to a break."""
+        """Apply frames in order; answer them, or lose the answers to a break."""
         lane = self.lanes.large if large else self.lanes.small
         frames, self.on_server[lane] = self.on_server[lane][:count], self.on_server[lane][count:]
         for frame in frames:

@@ -1,4 +1,4 @@
-"""Streams of several event loops and threads, and how they end with their client or process."""
+"""Streams of several event loops and threads end with their client or process."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_child_forked_while_a_stream_is_open_ends_and_so_does_its_parent(
 
     serving = threading.Thread(target=serve, daemon=True)
     serving.start()
-    run(program, quiet=False)  # gRPC writes a line about the fork
+    run(program, quiet=False)  # gRPC prints a line about the fork
     serving.join(WAIT_SECONDS)
 
 

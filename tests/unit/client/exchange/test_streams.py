@@ -1,4 +1,4 @@
-"""Calls over `Exchange` streams, against a server that does what each test says."""
+"""Calls over `Exchange` streams succeed or fail correctly whatever the server does."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ async def test_a_silent_server_takes_no_more_than_the_time_of_a_call(
     server: ExchangeServer, target: str, kind: str
 ) -> None:
     client = Client(kind, Options(target, timeout_s=0.2))
-    for _ in range(3):  # those without an answer hold nothing up
+    for _ in range(3):  # unanswered calls block no later call
         late = client.start("save_checkpoint", save("1"))
         with pytest.raises(errors.DeadlineExceeded, match=target):
             await asyncio.wait_for(late, WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""Descriptors in all their forms, and adoptions that survive a lost connection."""
+"""Descriptors are read in all their forms, and adoptions survive a lost connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the LangGraph checkpointer sends, and what it makes of answers."""
+"""The LangGraph checkpointer sends the right requests, and reads answers into LangGraph's types."""
 
 import math
 import struct
@@ -52,7 +52,7 @@ def made(values: dict[str, Any], versions: dict[str, Any], **fields: Any) -> Che
 
 
 class CountingSerde(JsonPlusSerializer):
-    """Remembers what it had to serialize."""
+    """Records the values that it serialized."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class CountingSerde(JsonPlusSerializer):
 
 
 class ScriptedCalls:
-    """Replaces the transport: records copies of requests, answers from a script."""
+    """Replaces the transport: records copies of requests, and answers from a script."""
 
     def __init__(self, *script: Exception | Any) -> None:
         self.requests: list[Any] = []
@@ -88,7 +88,7 @@ class ScriptedCalls:
 
 
 class AsyncScriptedCalls:
-    """The same for async methods."""
+    """Replaces the async transport in the same way."""
 
     def __init__(self, calls: ScriptedCalls) -> None:
         self._calls = calls
@@ -108,7 +108,7 @@ class Scripted:
         self.calls = ScriptedCalls()
 
     def saver(self, *script: Exception | Any, **settings: Any) -> Any:
-        """Return an object with the methods of a saver, all to be awaited."""
+        """Return an object with the methods of a saver, all awaitable."""
         saver = TuskPointSaver("127.0.0.1:1", **settings)
         self.calls = ScriptedCalls(*script)
         saver._calls = self.calls  # type: ignore[assignment]
@@ -361,7 +361,7 @@ def test_the_summary_names_the_subgraph_and_the_plan() -> None:
 
 
 class Rude(str):
-    """Text that refuses to be shown."""
+    """A text that raises when it is shown."""
 
     __slots__ = ()
 
@@ -378,7 +378,7 @@ class Rude(str):
 
 
 class Opaque:
-    """A value that refuses to be looked at."""
+    """A value that raises when it is inspected."""
 
     def __getattribute__(self, name: str) -> Any:
         raise RuntimeError

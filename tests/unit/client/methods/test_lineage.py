@@ -1,4 +1,4 @@
-"""Forks, rollbacks, ancestry, differences, verification and snapshots: what is sent and read."""
+"""Forks, rollbacks, ancestry, diffs, verification and snapshots use the right messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a save chooses parent, versions and what to send; without a server."""
+"""A save chooses its parent, its versions and the values to send; no server is needed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def draft(state: Mapping[str, Any], **changes: Any) -> Draft:
 
 
 class Service:
-    """A thread with one namespace, as the service keeps it."""
+    """A thread with one namespace, in the form that the service stores."""
 
     def __init__(self) -> None:
         self.stored: dict[str, Checkpoint] = {}
@@ -88,7 +88,7 @@ class Service:
 
 
 def contents(checkpoint: Checkpoint) -> dict[str, tuple[int, bool]]:
-    """Return channel to (version, whether its value was sent)."""
+    """Return each channel's version and whether its value was sent."""
     return {
         channel.name: (channel.version.integer, channel.HasField("value"))
         for channel in checkpoint.state.channels
@@ -126,7 +126,7 @@ def test_every_client_follows_the_latest_in_one_call() -> None:
     assert last.parent_checkpoint_id == other.ref.checkpoint_id
     assert [len(service.requests), service.loads] == [3, 0]
     assert service.requests[1].checkpoint.parent_checkpoint_id == ""
-    # The service chose the parent, so the versions are its own: the next save leaves them to it.
+    # The service chose the parent and so the versions: the next save leaves both to the service.
     service.save(mine, {"a": 2, "b": 2})
     again = service.requests[-1]
     assert (again.continue_latest, again.checkpoint.parent_checkpoint_id) == (True, "")
@@ -335,7 +335,7 @@ def test_a_state_that_is_too_deep_is_refused() -> None:
 
 
 class Text(str):
-    """A string that is no plain one."""
+    """A subclass of `str`."""
 
 
 @pytest.mark.parametrize(("value", "path"), [([{"b": (1, 2)}], "[0]['b']"), ((), "")])

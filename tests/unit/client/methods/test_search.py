@@ -1,4 +1,4 @@
-"""Search through both clients and the saver: what is sent, what is read, what is refused."""
+"""Both clients and the saver send searches, read results, and refuse bad arguments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NEWER = ServiceWarning(kind=99, message="something else")  # type: ignore[arg-ty
 
 
 class Searcher:
-    """A client or a saver, its sync or its async methods, called in the same way."""
+    """A client or a saver, whose sync or async methods are called in the same way."""
 
     def __init__(self, kind: str, target: str) -> None:
         self.holder, _, self.kind = kind.partition("-")

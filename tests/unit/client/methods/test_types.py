@@ -1,4 +1,4 @@
-"""An argument of the wrong type is a `TypeError`, and an `InvalidRequest` as all refusals are."""
+"""An argument of the wrong type raises a `TypeError` that is also an `InvalidRequest`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Call = Callable[[Any], object]
     ],
 )
 def test_an_argument_of_the_wrong_type_is_a_type_error(call: Call, says: str) -> None:
-    client = Client("127.0.0.1:1")  # nothing is sent
+    client = Client("127.0.0.1:1")  # the client sends nothing
     with pytest.raises(TypeError) as caught:
         call(client)
     assert isinstance(caught.value, InvalidType)

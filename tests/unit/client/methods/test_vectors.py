@@ -1,4 +1,4 @@
-"""Vectors, and whether search finds a thread: what clients and the saver send with a save."""
+"""Clients and the saver send vectors, and the setting that hides a thread from search."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SAVED = checkpoints.SaveCheckpointResponse(ref=CheckpointRef(thread_id="t", chec
 
 
 class Tensor:
-    """A tensor of another library: its components are no numbers of Python's."""
+    """A tensor of another library, whose components are not Python numbers."""
 
     def tolist(self) -> list[float]:
         return [1.0, 2.0]
@@ -135,7 +135,7 @@ def at(**entries: Any) -> RunnableConfig:
 
 @pytest.fixture(params=["sync", "async"])
 def save(request: pytest.FixtureRequest, services: ScriptedServices) -> Save:
-    """Save with a saver of these settings; return what it sent."""
+    """Save with a saver of these settings; return the requests."""
 
     async def put(config: RunnableConfig, **settings: Any) -> Any:
         services.on("SaveCheckpoint", SAVED)

@@ -1,4 +1,4 @@
-"""Programs in an interpreter of their own, which has imported nothing yet."""
+"""Programs in a new interpreter that has imported nothing yet."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import textwrap
 
 
 def run(program: str) -> str:
-    """Run a program to its end, and return what it printed."""
+    """Run a program to its end, and return its output."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)],
         timeout=60,

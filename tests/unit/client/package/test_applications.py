@@ -1,4 +1,4 @@
-"""What a session of an application decides by itself; without a server."""
+"""The session of an application chooses its threads and its end; no server is needed."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_threads_belong_once_and_until_they_are_untracked() -> None:
 
 
 def own_handler(number: int, frame: Any) -> None:
-    """A program's own way to end."""
+    """Stand for a program's own signal handler."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""An audit needs neither the server nor a channel to one: it runs where both are absent."""
+"""An audit imports neither the server nor gRPC, and runs where both are absent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sync and the async faces are the same, and the table of methods is the contract's."""
+"""The sync and async faces have the same methods, and the table of methods matches the contract."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METHODS = [method for method in vars(methods).values() if isinstance(method, Met
 
 
 def members(kind: type) -> dict[str, Callable[..., Any]]:
-    """Return the public methods of a class, those of its bases included."""
+    """Return the public methods of a class and of its bases."""
     return {
         name.removeprefix("a") if name == "aclose" else name: member
         for name, member in inspect.getmembers(kind, inspect.isfunction)
@@ -68,7 +68,7 @@ def test_the_saver_takes_the_same_positions(ours: str, savers: str) -> None:
 
 
 def positions(method: Callable[..., Any]) -> list[tuple[str, object]]:
-    """Return the parameters that may be given by position, with their defaults."""
+    """Return the positional parameters with their defaults."""
     return [
         (parameter.name, parameter.default)
         for parameter in signature(method).parameters.values()

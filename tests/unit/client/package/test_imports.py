@@ -1,4 +1,4 @@
-"""Importing the package costs nothing, and a missing extra says how to get it."""
+"""Importing the package loads little, and a missing extra says how to install it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tuskpoint.testing`: a server for tests and notebooks, and the fixture for pytest."""
+"""`tuskpoint.testing` runs a server for tests and notebooks, and has the fixture for pytest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 60
 
 
 def is_listening(running: RunningServer) -> bool:
-    """Whether a server answers there, to a client that waits for none."""
+    """Return whether a server answers at its target within half a second."""
     with Client(running.target, timeout_s=0.5) as client, suppress(Unavailable, DeadlineExceeded):
         client.info()
         return True
@@ -81,7 +81,7 @@ def test_a_server_ends_with_its_parent_even_if_that_is_killed() -> None:
         assert parent.stdout is not None
         running = RunningServer(parent.stdout.readline().decode().strip(), Path())
         assert is_listening(running)
-        # The server has the other end of this pipe too: it ends with the last of the two.
+        # The server has an end of this pipe too: the output ends with the later of both processes.
         os.kill(parent.pid, signal.SIGKILL)
     for _ in range(SECONDS * 10):
         if not is_listening(running):

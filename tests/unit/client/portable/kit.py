@@ -1,4 +1,4 @@
-"""Types that a caller allows, and short ways to write, read and spell portable values."""
+"""Types that a caller allows, and short functions to write, read and spell portable values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Portable values: types of the caller, and what other languages and serializers wrote."""
+"""Portable values are read into types of the caller, whatever language or serializer wrote them."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_forms_that_are_not_known_are_kept_as_they_are(shape: dict[str, Any]) ->
         ({"lc": 2, "type": "undefined"}, None),
         ({"a": {"lc": 2, "type": "undefined"}}, {}),
         ([{"lc": 2, "type": "undefined"}, 1], [None, 1]),
-        (1152921504606847000, 2.0**60),  # the digits with which JavaScript writes this number
-        (1152921504606846977, 1152921504606846977),  # no double of JavaScript
+        (1152921504606847000, 2.0**60),  # the digits that JavaScript writes for this number
+        (1152921504606846977, 1152921504606846977),  # not a double of JavaScript
         (10**20, 10**20),
         (js("Map", [["a", 1]]), Map(a=1)),
         (js("Map", [[[1, 2], 1]]), {(1, 2): 1}),

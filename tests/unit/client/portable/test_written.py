@@ -1,4 +1,4 @@
-"""Portable values: what comes back, their form, and what is refused."""
+"""Portable values are written in one form and read back unchanged, or refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def test_every_value_comes_back_equal(value: Any) -> None:
     "value",
     [
         datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
-        datetime(2026, 3, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),  # a time that was skipped
+        # a time that the change of clocks skips
+        datetime(2026, 3, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
         time(2, 30, fold=1, tzinfo=ZoneInfo("Europe/Berlin")),
         ZoneInfo("Europe/Berlin"),
         pathlib.Path("/tmp/a b"),
@@ -189,7 +190,7 @@ def test_messages_have_the_form_that_langchain_js_loads() -> None:
         "id": ["langchain_core", "messages", "AIMessage"],
         "kwargs": {
             "content": "digging",
-            "additional_kwargs": {  # LangChain.js keeps nothing but JSON in a message
+            "additional_kwargs": {  # LangChain.js keeps only JSON in a message
                 "raw": python("builtins.bytes", value="AQ=="),
                 "seen": python("builtins.set", value=[1]),
                 "odd": python("builtins.dict", value=[["__lc_escaped__", 1]]),

@@ -1,4 +1,4 @@
-"""Values that portable state has to carry, and when two of them are the same."""
+"""Values that portable state must carry, and a comparison of two values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuskpoint.langgraph.portable import Map, PortableError, RegExp
 
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
-# What readers of either language take for something else, unless it is escaped.
+# Texts that readers of either language misread unless they are escaped.
 TRICKY_KEYS = [
     "lc", "type", "id", "class", "name", "value", "args", "kwargs", "method", "lg_name", "node",
     "__proto__", "__lc_escaped__", "__overwrite__", "constructor", "toJSON", "$type", "", "1",
@@ -154,10 +154,10 @@ SNAPSHOTS = st.builds(_DeltaSnapshot, VALUES)
 
 
 def plain(value: Any, *, exact: bool) -> Any:
-    """Return what has to be equal if two values are the same: types included, NaN too.
+    """Return a form that is equal for two values that are the same: types included, NaN too.
 
-    Tuples count as lists. Unless `exact`, what JavaScript does not distinguish counts as one: a
-    number without a fraction as an integer, a frozenset as a set.
+    Tuples count as lists. Unless `exact`, values that JavaScript does not distinguish count as the
+    same value: a number without a fraction as an integer, a frozenset as a set.
     """
     match value:
         case bool() | None:

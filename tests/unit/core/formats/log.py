@@ -1,4 +1,4 @@
-"""A thread's log as flushes store it, and what a manifest of it has to say."""
+"""A thread's log in the form in which flushes store it, and the manifest that must follow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Key = tuple[str, str]
 
 @dataclass
 class Expected:
-    """What the manifest has to say: of each checkpoint its `seq`, segment and writes."""
+    """The expected content of the manifest: `seq`, segment and writes of each checkpoint."""
 
     incarnation: int = 1
     ended: bool = False
@@ -38,11 +38,11 @@ class Expected:
     agent: str = ""
 
     def matches(self, manifest: Manifest) -> None:
-        """Compare with a manifest."""
+        """Compare a manifest with the expected content."""
         something = self.entries or self.writes or self.gaps or self.pins or self.members
         if self.ended or something or self.agent:
             assert (manifest.incarnation, manifest.ended) == (self.incarnation, self.ended)
-        else:  # nothing says that an incarnation began of which nothing is stored
+        else:  # no record shows the start of an incarnation without stored changes
             assert manifest.ended is (self.incarnation > 1)
         assert manifest.deleted_through == self.deleted_through
         entries = {
@@ -125,7 +125,7 @@ class Log:
         self.expected.gaps[key] = "refused"
 
     def fill(self, key: Key) -> None:
-        """Fill a gap: with the number that the gap had, in a later run."""
+        """Fill a gap: the new record has the number of the gap, in a later run."""
         self.flush()
         gaps = [record for run in self.runs for record in run if isinstance(record, GapRecord)]
         gap = [record for record in gaps if (record.checkpoint_ns, record.checkpoint_id) == key][
@@ -141,7 +141,7 @@ class Log:
         self.expected.pins.add(bundle)
 
     def relocate(self) -> None:
-        """Store a segment elsewhere: its record keeps its number."""
+        """Store a segment in another blob: its record keeps its number."""
         self.flush()
         if not self.expected.members:
             return
@@ -157,12 +157,12 @@ class Log:
         self.expected.members[sha256] = blob
 
     def recover(self) -> None:
-        """Go on in a new generation, from numbers that the old one may have used."""
+        """Continue in a new generation, from numbers that the old generation may have used."""
         self.flush()
         self.generation += 1
 
     def flush(self) -> None:
-        """Store what changed since the last flush as one run."""
+        """Store the changes since the last flush as one run."""
         number = next(self._numbers)
         segment = sha(number)
         run: list[Record] = list(self._other)

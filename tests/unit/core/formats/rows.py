@@ -88,7 +88,7 @@ def checkpoint(checkpoint_id: str, seq: int, *digests: bytes, **changes: Any) ->
 
 
 def segment(**changes: Any) -> Segment:
-    """Return a segment with a patch, a value elsewhere, and writes."""
+    """Return a segment with a patch, a value in another segment, and writes."""
     whole, patched = value("[1,2,3]"), value("[1,2,3,4]", encoding=2, keyframe=sha("keyframe"))
     made = Segment(
         thread_id="t",
@@ -106,7 +106,7 @@ def segment(**changes: Any) -> Segment:
 
 @contextmanager
 def refused_or_read() -> Iterator[None]:
-    """Let pass that stored bytes are refused as malformed, and nothing else."""
+    """Accept only a refusal of the stored bytes as malformed."""
     try:
         yield
     except Refusal as refusal:

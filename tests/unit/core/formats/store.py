@@ -1,4 +1,4 @@
-"""A blob store of members in puts, for tests: what lies in the put at hand is in "this quilt"."""
+"""A blob store of members in puts; members of the current put have the location "this quilt"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuskpoint_server.core.model import BlobLocation
 
 
 class Members:
-    """Members by hash, and what was fetched."""
+    """Members by hash, and a count of fetches."""
 
     def __init__(self) -> None:
         self.puts = 0
@@ -28,7 +28,7 @@ class Members:
         self.fetched: Counter[bytes] = Counter()
 
     def store(self, data: bytes) -> BlobLocation:
-        """Take a member for the put at hand."""
+        """Add a member to the current put."""
         assert len(data) <= MEMBER_BYTES
         sha256 = sha(data)
         assert sha256 not in self.stored
@@ -36,7 +36,7 @@ class Members:
         return BlobLocation(sha256, len(data), "", sha256.hex())
 
     async def fetch(self, location: BlobLocation) -> bytes:
-        """Return a member; it has to be named by where it lies."""
+        """Return a member, whose location must be the recorded one."""
         blob_id, data = self.stored[location.sha256]
         assert location.blob_id == blob_id
         assert location.size == len(data)
@@ -45,7 +45,7 @@ class Members:
 
 
 class Tenant:
-    """What flushes of a tenant store: a run and a catalog in each put."""
+    """The stored flushes of a tenant: a run and a catalog in each put."""
 
     def __init__(self) -> None:
         self.members = Members()
@@ -57,7 +57,7 @@ class Tenant:
         return self.catalog.runs
 
     async def flush(self, records: list[Record]) -> None:
-        """Store records, and take the merges further."""
+        """Store records, and advance the merges."""
         self.members.puts += 1
         put = RunPut(1, self.catalog.number + 1, self.members.store)
         new = store_records(records, put)

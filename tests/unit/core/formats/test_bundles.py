@@ -1,4 +1,4 @@
-"""Bundles: what is handed off comes back as it was, and what makes no sense is refused."""
+"""Bundles are read back as they were written, and contradictory bundles are refused."""
 
 from __future__ import annotations
 

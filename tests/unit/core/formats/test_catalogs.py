@@ -1,4 +1,4 @@
-"""A catalog is stored and read; malformed ones are refused."""
+"""Catalogs are read back as they were stored; malformed catalogs are refused."""
 
 from __future__ import annotations
 

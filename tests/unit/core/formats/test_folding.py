@@ -1,4 +1,4 @@
-"""Records of a thread fold to its manifest, in whatever order they are read."""
+"""Records of a thread fold to the same manifest in any order of reading."""
 
 from __future__ import annotations
 
@@ -78,7 +78,8 @@ def test_the_order_of_records_decides_only_between_equals(
         places[same] = places.get(same, -1) + 1
         numbered.append((places[same], record))
     shuffler.shuffle(numbered)
-    numbered.sort(key=lambda pair: pair[0])  # of equals the older one stays before the later one
+    # of equal records, the older record stays before the later record
+    numbered.sort(key=lambda pair: pair[0])
     assert fold("t", [record for _, record in numbered]) == expected
 
 

@@ -34,7 +34,7 @@ KEYS = [("", "a"), ("", "b"), ("", "c"), ("sub", "a")]
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make pages, leaves, branches and steps so small that merges take many flushes."""
+    """Make pages, leaves, branches and steps so small that merges last many flushes."""
     monkeypatch.setattr(runs, "PAGE_BYTES", 600)
     monkeypatch.setattr(runs, "LEAF_BYTES", 2_000)
     monkeypatch.setattr(runs, "BRANCH_RUNS", 3)
@@ -43,7 +43,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def change(log: Log, chance: random.Random) -> None:
-    """Change a thread in some way."""
+    """Change a thread at random."""
     key = chance.choice(KEYS)
     steps: list[tuple[int, Callable[[], None]]] = [
         (30, lambda: log.save(key)),
@@ -75,7 +75,7 @@ async def test_manifests_stay_what_was_flushed_however_runs_are_merged(seed: int
             while len(log.runs) == run_counts[place]:
                 change(log, chance)
                 log.flush()
-            # A thread that flushed more than once meanwhile stores that with the next flushes.
+            # If a thread flushed more than once, the further runs are stored with the next flushes.
             flushed += log.runs[run_counts[place]]
             run_counts[place] += 1
         await tenant.flush(flushed)
@@ -94,7 +94,7 @@ async def test_manifests_stay_what_was_flushed_however_runs_are_merged(seed: int
 
 
 async def compare(tenant: Tenant, logs: list[Log], run_counts: list[int]) -> None:
-    """Compare what is read with what was flushed, thread by thread and side by side."""
+    """Compare the records that are read with the flushed records, by thread and side by side."""
     together = {
         thread_id: fold(thread_id, records)
         async for thread_id, records in read_threads(tenant.runs, tenant.members.fetch)
@@ -131,12 +131,12 @@ async def test_live_runs_and_rewritten_bytes_are_bounded_over_hundreds_of_flushe
         written, largest = written + size, max(largest, size)
         rewritten += tenant.last.read_bytes
         levels = len(tenant.runs.levels)
-        # A step stops at the first position beyond its bound.
+        # A step stops at the first position after its bound.
         bound = levels * (max(STEP_BYTES, 2 * largest) + 2 * largest)
         assert tenant.last.read_bytes <= bound, number
         assert all(len(level) <= 2 * FAN_OUT for level in tenant.runs.levels), number
     levels = len(tenant.runs.levels)
-    assert levels <= 4  # they would be 5 after 8 ** 4 flushes
+    assert levels <= 4  # 8 ** 4 flushes would need 5 levels
     assert live_runs(tenant) <= 2 * FAN_OUT * levels
     assert rewritten <= levels * written
     threads = [thread async for thread in read_threads(tenant.runs, tenant.members.fetch)]
@@ -175,7 +175,7 @@ async def test_removed_checkpoints_leave_the_runs() -> None:
         removal = RemovalRecord("t", 1, 1, number + 1, "", f"c{number - 20:04}")
         await tenant.flush([saved("t", number), removal])
     records = sum(ref.records for ref in tenant.runs.oldest_first())
-    assert records < 600  # of 1,200; 10 checkpoints live
+    assert records < 600  # of 1,200 records; 10 checkpoints live
     manifest = fold("t", await read_thread(tenant.runs, "t", tenant.members.fetch))
     assert len(manifest.entries) == 10
 
@@ -185,7 +185,7 @@ async def test_a_small_merge_is_over_in_one_step() -> None:
     for number in range(FAN_OUT + 1):
         assert [len(level) for level in tenant.runs.levels] == ([number] if number else [])
         await tenant.flush([saved(f"t{number}", number)])
-    # The flush that comes upon eight runs merges them.
+    # The flush that finds eight runs merges them.
     assert [len(level) for level in tenant.runs.levels] == [1, 1]
     assert not tenant.runs.merges
     assert tenant.runs.levels[1][0].records == FAN_OUT

@@ -1,4 +1,4 @@
-"""Records and manifests are stored in canonical JSON, and malformed ones are refused."""
+"""Records and manifests are stored in canonical JSON; malformed records are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of records are stored in pages and read in order; damaged ones are refused."""
+"""Runs of records are stored in pages and read in order; damaged runs are refused."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ async def test_one_thread_is_read_from_the_pages_that_can_hold_it(
 
     monkeypatch.setattr(runs, "page_lines", counted)
     assert await read(ref, members, thread_id="t07") == [saved("t07", n) for n in range(15)]
-    assert sum(read_of) < 15 + 2 * 6  # its own, and what shares the first and last page
+    # its own records, and the other records of the first and the last page
+    assert sum(read_of) < 15 + 2 * 6
     assert len(members.fetched) <= ref.height + 2
     members.fetched.clear()
     assert await read(ref, members, thread_id="u") == []

@@ -1,4 +1,4 @@
-"""Segments are stored and read; damaged and contradictory ones are refused."""
+"""Segments are read back as they were stored; damaged and contradictory segments are refused."""
 
 from __future__ import annotations
 

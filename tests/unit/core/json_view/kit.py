@@ -1,4 +1,4 @@
-"""Values for the tests of the JSON view, and what it makes of them."""
+"""Values for the tests of the JSON view, and their views."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SERDE = JsonPlusSerializer()
 
 
 def stored(thing: Any) -> Value:
-    """Return a value as LangGraph's savers write it."""
+    """Return a value in the form of LangGraph's savers."""
     return Value(*SERDE.dumps_typed(thing))
 
 
 def as_json(thing: Any) -> Value:
-    """Return a value as agents of any language write it."""
+    """Return a value in the JSON form that agents of any language write."""
     return Value("json", json.dumps(thing).encode())
 
 
@@ -92,4 +92,4 @@ VALUES = st.one_of(
     ),
     st.builds(Value, st.sampled_from(["json", "msgpack", "bytes", "null", "pickle"]), st.binary()),
 )
-"""Values of any type, whole and damaged."""
+"""Values of any type, sound and damaged."""

@@ -1,4 +1,4 @@
-"""The JSON view is bounded, whatever the bytes are and whoever sent them."""
+"""The JSON view stays within its bounds for any bytes."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_bytes_that_another_reader_opens_are_opened(data: bytes) -> None:
         ormsgpack.unpackb(data, ext_hook=_ignored, option=ormsgpack.OPT_NON_STR_KEYS)
     except ValueError:
         return
-    # That reader leaves alone what follows the first item.
+    # That reader ignores the bytes after the first item.
     assert any(not _is_malformed(data[:end]) for end in range(1, len(data) + 1))
 
 

@@ -202,7 +202,7 @@ def escaped(thing: Any) -> Any:
 
 
 def applied(thing: Any, changes: list[tuple[Any, ...]]) -> Any:
-    """Apply changes: removals name positions before, the rest positions after."""
+    """Apply changes: removals name the old positions, all other changes the new positions."""
     holder = [copy.deepcopy(thing)]
     ordered = [each for each in changes if each[0] is not REMOVED]
     removals = [each for each in changes if each[0] is REMOVED]
@@ -240,7 +240,7 @@ def test_texts_are_cut_between_characters() -> None:
     difference = diff(side({"c": text}), side({}), 1)
     before = difference.changes[0].before
     assert before is not None
-    # One byte of quotation, then whole characters of two bytes.
+    # One byte for the quotation mark, then whole characters of two bytes.
     assert before == '"' + "é" * ((MAX_TEXT - 1) // 2)
 
 

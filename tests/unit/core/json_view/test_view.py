@@ -1,4 +1,4 @@
-"""The JSON view shows every value, and can be read in one way only."""
+"""The JSON view shows every value, in a form that has one reading."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def view_of(thing: Any) -> Any:
 
 
 def unescaped(shown: Any) -> Any:
-    """Return what a view shows: the documentation's rules, read backwards."""
+    """Return the value that a view shows: the documentation's rules, read backwards."""
     if isinstance(shown, list):
         return [unescaped(item) for item in shown]
     if not isinstance(shown, dict):
@@ -73,7 +73,7 @@ def unescaped(shown: Any) -> Any:
 @example([math.inf, -math.inf, 5e-324, -0.0, 1e308])
 def test_values_of_msgpack_are_shown_exactly(thing: Any) -> None:
     shown = view_of(thing)
-    # The same is read back by LangGraph, with its lists for tuples.
+    # LangGraph reads the same value back, with lists in place of tuples.
     expected = SERDE.loads_typed(SERDE.dumps_typed(thing))
     assert repr(unescaped(shown)) == repr(expected)
 

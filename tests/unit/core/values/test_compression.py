@@ -1,4 +1,4 @@
-"""Values are packed and unpacked exactly, and damage is found before memory is taken."""
+"""Values are packed and unpacked exactly, and damage is found before memory is allocated."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_values_that_do_not_shrink_stay_as_they_are() -> None:
 
 @pytest.mark.parametrize("size", [4_096, 400_000, 8 << 20])
 def test_new_bytes_are_found_at_any_place(size: int) -> None:
-    """What the keyframe has lies as far back as the keyframe is long."""
+    """A match in the keyframe lies as far back as the keyframe is long."""
     keyframe = random.Random(size).randbytes(size)
     half = size // 2
     for value in (keyframe + b"new" * 50, b"new" + keyframe, keyframe[half:] + keyframe[:half]):
@@ -80,7 +80,7 @@ def test_threads_pack_side_by_side() -> None:
 
 
 def test_sizes_are_checked_before_anything_is_unpacked() -> None:
-    """A frame of a few bytes may say that it holds a terabyte."""
+    """A frame of a few bytes may claim to contain a terabyte."""
     packed = compress(bytes(1 << 22))
     assert len(packed.data) < 1000
     for size, max_size in (((1 << 22) - 1, MAX), (1 << 22, (1 << 22) - 1), (-1, MAX)):

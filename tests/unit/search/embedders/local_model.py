@@ -1,4 +1,4 @@
-"""Models for the embedder on this machine: a tiny one of no meaning, and where the real one is."""
+"""Models for the local embedder: a tiny model without meaning, and the path of the real model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TINY = Path(__file__).parent / "tiny_model"
 """Files of a model that fastembed reads: token n has the vector sin(n * i / 100), i from 1."""
 
 CACHE = Path(os.environ.get("FASTEMBED_CACHE_PATH", f"{tempfile.gettempdir()}/fastembed_cache"))
-"""Where fastembed keeps what others of its users have fetched."""
+"""Folder in which fastembed caches models for all of its users."""
 
 NEEDS_FASTEMBED = pytest.mark.skipif(
     importlib.util.find_spec("fastembed") is None, reason=f"fastembed is not installed: {INSTALL}"

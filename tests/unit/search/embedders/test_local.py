@@ -1,4 +1,4 @@
-"""The embedder on this machine gives what the library computes, or says what it lacks."""
+"""The local embedder returns the library's vectors, or reports what is missing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CLS, SEP, BREAD, BOAT = 2, 3, 4, 5
 
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEmbedder]:
-    """An embedder with the tiny model that all tests share: importing the library takes long."""
+    """Return one embedder with the tiny model for all tests: importing the library is slow."""
     opened = LocalEmbedder(tmp_path_factory.mktemp("cache"), TINY)
     yield opened
     asyncio.run(opened.close())

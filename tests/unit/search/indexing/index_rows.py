@@ -1,4 +1,4 @@
-"""An index in dictionaries, failing as a test wants it to."""
+"""An index in dictionaries that fails on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TENANT = "default"
 
 
 def due(number: int, thread: int = 1, tenant: str = TENANT) -> Document:
-    """Return a checkpoint that is due; its number is that of its change, too."""
+    """Return a checkpoint that is due; its number is also the number of its change."""
     plan = Value("json", json.dumps(f"step {number}").encode())
     key = CheckpointKey(f"t{thread}", "", str(number))
     return Document(
@@ -26,12 +26,12 @@ def due(number: int, thread: int = 1, tenant: str = TENANT) -> Document:
 
 
 def accept(_: Sequence[object]) -> None:
-    """Let a call pass."""
+    """Accept a call."""
 
 
 @dataclass
 class Rows(IndexRows):
-    """Threads whose changes are waiting, and texts without vectors; each `before_` may raise."""
+    """Waiting changes of threads, and texts without vectors; each `before_` function may raise."""
 
     waiting: list[Document] = field(default_factory=list)
     stored: list[Document] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Rows(IndexRows):
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def take(self, limit: int) -> Stretch:
-        """Return the first that wait."""
+        """Return the first waiting changes."""
         self.takes += 1
         await self.report()
         self.before_take(())
@@ -71,7 +71,7 @@ class Rows(IndexRows):
         return Stretch(batch, advances, complete=len(batch) == len(self.waiting))
 
     async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
-        """Store all or nothing."""
+        """Store all documents or none."""
         self.before_store(made)
         self.remembered = remember
         self.stored += made
@@ -88,7 +88,7 @@ class Rows(IndexRows):
         return len(made)
 
     async def now(self, tenant: str) -> dict[int, int]:
-        """Return the greatest that waits of each thread."""
+        """Return the greatest waiting number of each thread."""
         mine = [checkpoint for checkpoint in self.waiting if checkpoint.tenant == tenant]
         return {
             checkpoint.thread: checkpoint.seq
@@ -96,11 +96,11 @@ class Rows(IndexRows):
         }
 
     def is_damaged(self, thread: int, seq: int) -> bool:
-        """Return that no thread is."""
+        """Return that the thread is not damaged."""
         return False
 
     async def backlog(self) -> list[IndexBacklog]:
-        """Count what waits."""
+        """Count the waiting changes."""
         tenants = {checkpoint.tenant: None for checkpoint in self.waiting}
         return [
             IndexBacklog(
@@ -114,7 +114,7 @@ class Rows(IndexRows):
     async def unembedded(
         self, limit: int, but: Collection[tuple[int, int]] = ()
     ) -> list[UnembeddedDocument]:
-        """Return the oldest without a vector."""
+        """Return the oldest documents without a vector."""
         self.looks += 1
         await self.report()
         owed = [text for text in self.texts if text.number not in self.vectors]
@@ -128,17 +128,17 @@ class Rows(IndexRows):
         await self.report()
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
-        """Note who embeds."""
+        """Record the embedder."""
         self.before_adopt(())
         self.adopted.append((embedder, dimension))
         return 0
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so; it is looked at after each call."""
+        """Wait for a condition, which is checked after each call."""
         async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(condition)
 
     async def report(self) -> None:
-        """Have those who wait look again."""
+        """Let waiters check their conditions again."""
         async with self.changed:
             self.changed.notify_all()

@@ -25,7 +25,7 @@ SETTINGS = IndexSettings(first_retry_s=1.0, longest_retry_s=8.0)
 
 
 def accept(_: Sequence[str]) -> None:
-    """Let a call pass."""
+    """Accept a call."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ def vector_of(text: str) -> bytes:
 
 @dataclass
 class Kit:
-    """An embedding with all around it; pauses after failures pass at once."""
+    """An embedding task and the objects around it; pauses after failures take no time."""
 
     rows: Rows = field(default_factory=Rows)
     embedder: Scripted = field(default_factory=Scripted)
@@ -89,7 +89,7 @@ class Kit:
 
 
 def refusing(*texts: str, retry_after_s: float | None = None) -> Callable[[Sequence[str]], None]:
-    """Fail if one of some texts is to be embedded; without texts, always."""
+    """Fail if one of some texts is to be embedded; without texts, fail always."""
 
     def before(batch: Sequence[str]) -> None:
         if not texts or set(texts) & set(batch):
@@ -230,12 +230,12 @@ async def test_what_is_owed_is_waited_for_once() -> None:
         embedding.trouble.met(EmbedderError("no"))
         assert await embedding.arrive("tenant", look) == 1
         embedding.trouble.succeeded()
-        assert await embedding.arrive("tenant", look) == 1  # and does not wait again
+        assert await embedding.arrive("tenant", look) == 1  # the second call does not wait
         assert await embedding.arrive("other", more) == 1
 
 
 async def more() -> OwedVectors:
-    """Return that more is owed than was counted."""
+    """Return that more vectors are owed than were counted."""
     return OwedVectors(frozenset(), more=True)
 
 
@@ -286,7 +286,7 @@ async def test_a_text_that_is_refused_alone_does_not_keep_others_from_it(
 
 
 async def test_a_text_is_refused_by_the_end_of_an_outage_and_embedded_soon_after() -> None:
-    """The text fails and the probe does not, because the outage ended between them."""
+    """The text fails and the probe succeeds, because the outage ends between the two calls."""
     kit = Kit()
     kit.add(1)
     failures = 1

@@ -1,4 +1,4 @@
-"""The index follows the logs: saves first, searches soon, and nothing gets stuck."""
+"""The index follows the logs: saves come first, searches wait briefly, and no failure stops it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOW_US = 1_000_000
 
 @dataclass
 class Kit:
-    """An index task with all around it; its clock stands still until a test moves it."""
+    """An index task and the objects around it; its clock stands still until a test moves it."""
 
     rows: Rows = field(default_factory=Rows)
     waiters: Waiters = field(default_factory=Waiters)
@@ -49,13 +49,13 @@ class Kit:
         self.reported += 1
 
     async def pass_by(self, seconds: float, ended: asyncio.Event) -> None:
-        """Do not wait at all."""
+        """Skip the pause."""
         self.pauses.append(seconds)
         self.seconds += seconds
         await asyncio.sleep(0)
 
     async def hold(self, seconds: float, ended: asyncio.Event) -> None:
-        """Wait until the pause is ended, however long it is to be."""
+        """Wait until the pause is ended, whatever its length."""
         self.pauses.append(seconds)
         if seconds > 0:
             self.paused.set()
@@ -88,7 +88,7 @@ class Kit:
 
 
 def indexed(rows: Rows) -> list[int]:
-    """Return numbers of what was stored, in order."""
+    """Return the numbers of the stored documents, in order."""
     return [document.number for document in rows.stored]
 
 
@@ -145,7 +145,7 @@ async def test_it_rests_for_three_times_as_long_as_it_works() -> None:
 
 
 async def test_a_search_waits_only_for_changes_logged_before_it() -> None:
-    """Others may go on saving: an index that is never all clean still answers."""
+    """Other threads may continue to save: an index that is never complete still answers."""
     kit = kit_of(*range(1, 3 * BATCH + 1))
 
     def work(_: Sequence[Document]) -> None:
@@ -251,7 +251,7 @@ async def test_a_checkpoint_that_cannot_be_stored_does_not_keep_others_from_it(
     async with kit.running() as task:
         await kit.rows.until(lambda: not kit.rows.waiting)
         kit.rows.before_store = refusing(1, 8, error=error)
-        kit.rows.waiting.append(due(7)._replace(seq=101))  # saved again
+        kit.rows.waiting.append(due(7)._replace(seq=101))  # the thread saved again
         kit.waiters.wake({(TENANT, "t1")})
         await kit.rows.until(lambda: not kit.rows.waiting)
         assert await task.catch_up(TENANT) == 0
@@ -267,7 +267,7 @@ async def test_a_checkpoint_that_cannot_be_stored_does_not_keep_others_from_it(
 async def test_a_journal_that_recovers_between_two_checkpoints_loses_neither(
     accepted: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It fails until the batch is stored one by one, and again for one of two stores then."""
+    """The journal fails until the batch is stored one by one, and then for one of two stores."""
     kit = kit_of(*range(1, 11))
     alone = 0
 
@@ -327,7 +327,7 @@ async def test_a_document_records_whether_text_was_left_out() -> None:
                 due(1)._replace(channels=state),
                 due(2)._replace(channels=state, truncated=True),
                 due(3)._replace(channels=long),
-                due(4)._replace(truncated=True),  # a plan, which is all that is indexed
+                due(4)._replace(truncated=True),  # has a plan, which alone is indexed
             ]
         )
     )

@@ -1,4 +1,4 @@
-"""Of a long value the latest part is kept, as a value of the same type, whatever its bytes are."""
+"""The latest part of a long value is kept, as a value of the same type, for any bytes."""
 
 from __future__ import annotations
 

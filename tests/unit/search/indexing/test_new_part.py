@@ -1,4 +1,4 @@
-"""Of a value that grew only what is new is indexed, whatever its bytes are."""
+"""Only the new part of a value that grew is indexed, for any bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = pytest.mark.parametrize("kind", [stored, as_json])
 
 
 def new(kind: Any, before: Any, after: Any) -> Any:
-    """Return the view of what is new."""
+    """Return the view of the new part."""
     part = new_part(kind(after), kind(before))
     assert part.type == kind(after).type
     return show(part).content
@@ -62,7 +62,7 @@ def test_a_value_of_another_type_is_new() -> None:
 
 
 def test_an_array_with_a_false_length_is_new() -> None:
-    """The bytes before may be cut off: three items are announced and one is there."""
+    """The earlier bytes may be cut off: they announce three items and contain one."""
     value, before = Value("msgpack", b"\x92\x01\x02"), Value("msgpack", b"\x93\x01")
     assert new_part(value, before) == value
 

@@ -1,4 +1,4 @@
-"""A delivery with its rows, a relayer that does what a test says, and a clock that jumps."""
+"""A delivery with its rows, a scripted relayer, and a clock that jumps."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from tuskpoint_server.search.memwal.relayer import Relayer
 SETTINGS = MemWalSettings(private_key="", account_id="")
 START_US = 1_700_000_000_000_000
 JOB_S = 20.0
-"""How long a job runs."""
+"""Seconds that a job takes."""
 
 
 class Carried(Enum):
-    """How much of a request a relayer carries out although the call fails."""
+    """Part of a request that a relayer carries out although the call fails."""
 
     NOTHING = 0
     ALL = 1
@@ -52,14 +52,15 @@ class Carried(Enum):
 
 @dataclass(frozen=True)
 class Fault:
-    """What befalls a call.
+    """The failure of a call.
 
     Attributes:
-        error: Raised; `None`: the call is answered.
-        carried: What is done before.
-        after_s: Time the call takes.
-        jobs_named: How many jobs the answer names; `None`: all.
-        forgets: The jobs are accepted and forgotten; those of a batch are done all the same.
+        error: Error of the call; `None`: the call is answered.
+        carried: Part of the request that is done before the error.
+        after_s: Seconds that the call takes.
+        jobs_named: Number of jobs that the answer names; `None`: all.
+        forgets: Whether the relayer forgets the accepted jobs; jobs of a batch are done all the
+        same.
     """
 
     error: BaseException | None = None
@@ -92,7 +93,7 @@ def refused() -> Fault:
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it came in."""
+    """A call as the relayer received it."""
 
     at: float
     name: str
@@ -110,13 +111,13 @@ class _Job:
 
 
 class ScriptedRelayer(Relayer):
-    """A relayer that keeps what it is sent, and fails as `fault_of` says."""
+    """A relayer that stores what it is sent, and fails as `fault_of` decides."""
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.fault_of: Callable[[Call], Fault] = lambda call: Fault()
         self.fails: Counter[str] = Counter()
-        """By summary, how many of its jobs are going to fail."""
+        """By summary, the number of its jobs that will fail."""
         self.job_s = JOB_S
         self.closed = 0
         self._jobs: dict[str, _Job] = {}
@@ -126,7 +127,7 @@ class ScriptedRelayer(Relayer):
 
     @property
     def stored(self) -> Counter[str]:
-        """By summary, how often it is stored."""
+        """By summary, the number of times that it is stored."""
         jobs = [*self._jobs.values(), *self._unknown]
         return Counter(job.text for job in jobs if not job.fails)
 
@@ -165,7 +166,7 @@ class ScriptedRelayer(Relayer):
         if fault.forgets:
             lost = [self._jobs.pop(job_id) for job_id in job_ids]
             if call.key:
-                del self._by_key[call.key]  # with its key, all of it is gone
+                del self._by_key[call.key]  # a job with a key is lost with its key
             else:
                 self._unknown += lost
         await asyncio.sleep(fault.after_s)
@@ -174,7 +175,7 @@ class ScriptedRelayer(Relayer):
         return job_ids[: fault.jobs_named]
 
     def _store(self, text: str, key: str) -> str:
-        """Make a job; a key that is known has its job, which is begun again if it failed."""
+        """Create a job; a known key has a job already, which is restarted if it failed."""
         known = self._by_key.get(key, "") if key else ""
         if known and not self._jobs[known].fails:
             return known
@@ -216,7 +217,7 @@ def now_us() -> int:
 
 
 class House:
-    """A server's deliveries, over lives. To be used in virtual time."""
+    """The deliveries of a server over several lives. Needs virtual time."""
 
     def __init__(
         self, settings: MemWalSettings = SETTINGS, rng: random.Random | None = None
@@ -234,7 +235,7 @@ class House:
 
     @property
     def calls(self) -> list[tuple[str, int]]:
-        """Calls in short: their names and how many items they had."""
+        """Short form of the calls: their names and their numbers of items."""
         return [(call.name, len(call.items)) for call in self.relayer.calls]
 
     @property
@@ -242,7 +243,7 @@ class House:
         return sum(call.points for call in self.relayer.calls)
 
     def open(self) -> None:
-        """Begin a life: with what the journal has, and nothing else."""
+        """Start a life that knows only the journal."""
         self.life = Life()
         self.journal = MemoryDatabase(self.disk, now_us, self.rng, self.life, self.faults)
         self.journal.binder.is_complete = False  # the rows of this house have no MACs
@@ -257,14 +258,14 @@ class House:
         )
 
     def crash(self) -> None:
-        """End the life where it is; nothing that is left of it has an effect."""
+        """End the life at once; nothing that is left of it has an effect."""
         self.life.end()
         for task in self.loop.living():
             if task.get_name() == "memwal-delivery":
                 task.cancel()
 
     def remember(self, *summaries: str, tenant: str = TENANT) -> None:
-        """Save checkpoints with summaries, indexed, and say so to the delivery."""
+        """Save checkpoints with indexed summaries, and wake the delivery."""
         with self.disk.engine.begin() as connection:
             first = connection.execute(select(func.count()).select_from(memories)).scalar_one() + 1
             rows = [
@@ -275,7 +276,7 @@ class House:
         self.delivery.wake()
 
     async def until(self, seconds: float) -> None:
-        """Let time pass until then."""
+        """Advance the time to a given second."""
         while (left := seconds - self.loop.time()) > 0:
             self.loop.forget_turns()
             await asyncio.sleep(min(left, 600))
@@ -293,7 +294,7 @@ class House:
 
 
 def _rows(tenant: str, number: int, summary: str) -> dict[Table, dict[str, object]]:
-    """Return what is stored of a checkpoint in a thread of its own, and MemWal has to have."""
+    """Return the rows of a checkpoint in a new thread whose summary MemWal must get."""
     pointer = pointer_of(tenant, "", summary)
     text = memory_text(summary, pointer)
     return {
@@ -334,12 +335,12 @@ def named(count: int, word: str = "summary") -> list[str]:
 
 
 def sends(house: House) -> list[Call]:
-    """Return the calls that send."""
+    """Return the calls that send memories."""
     return [call for call in house.relayer.calls if call.name != "jobs"]
 
 
 def faults(*first: Fault, then: Fault | None = None) -> Callable[[Call], Fault]:
-    """Let the first calls that send fail in turn."""
+    """Let the first calls that send memories fail in turn."""
     left = list(first)
 
     def fault_of(call: Call) -> Fault:
@@ -351,13 +352,13 @@ def faults(*first: Fault, then: Fault | None = None) -> Callable[[Call], Fault]:
 
 
 def once_each(house: House, summaries: Sequence[str]) -> None:
-    """See that all is delivered, and nothing was stored twice."""
+    """Check that all summaries are delivered, and that none is stored twice."""
     assert house.states() == {MemoryState.DELIVERED: len(summaries)}
     assert house.relayer.stored == dict.fromkeys(summaries, 1)
 
 
 def most(spent: Iterable[tuple[float, int]], length_s: float) -> int:
-    """Return the most points spent in any stretch of this length."""
+    """Return the most points spent in any period of this length."""
     listed = sorted(spent)
     return max(
         (sum(cost for at, cost in listed if start <= at < start + length_s) for start, _ in listed),

@@ -1,4 +1,4 @@
-"""The rows of MemWal's deliveries, of which there is one."""
+"""The rows of MemWal's deliveries, with a single memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to relayer, journal and server: all is delivered, and at most twice stored."""
+"""All memories are delivered, and stored at most twice, whatever fails."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEEDS = range(10)
 
 
 class Adversity:
-    """Faults of relayer, journal and server, by chance, until an end."""
+    """Random faults of relayer, journal and server, until an end."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"adversity {seed}")

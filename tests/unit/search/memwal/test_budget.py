@@ -1,4 +1,4 @@
-"""The budget of points: no window is ever exceeded, and waits are as long as they have to be."""
+"""The budget of points exceeds no window, and waits only as long as necessary."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Account:
-    """A budget and what was spent of it."""
+    """A budget and the spent points."""
 
     def __init__(self, settings: MemWalSettings = SETTINGS) -> None:
         self.clock = Clock()
@@ -59,7 +59,7 @@ class Account:
         return wait_s
 
     def call(self, cost: int) -> float:
-        """Recall, or deliver at the cost below 0."""
+        """Recall; with a negative cost, deliver."""
         return self.recall() if cost > 0 else self.deliver(-cost)
 
     def check(self) -> None:
@@ -100,7 +100,7 @@ def test_a_caller_may_go_on_after_the_returned_wait_and_no_sooner(
         came = account.clock.now
         wait_s = account.call(cost)
         if wait_s:
-            if wait_s > 1e-6:  # a shorter one is below the resolution of the clock
+            if wait_s > 1e-6:  # a shorter wait is below the resolution of the clock
                 account.clock.now = came + wait_s * 0.999
                 assert account.call(cost) > 0
             account.clock.now = math.nextafter(came + wait_s, math.inf)
@@ -190,7 +190,7 @@ def test_over_an_hour_the_hour_counts() -> None:
 def test_a_pause_stops_both_and_recalls_come_first_when_it_ends() -> None:
     account = Account()
     account.budget.pause(60)
-    account.budget.pause(10)  # the longer one stays
+    account.budget.pause(10)  # the longer pause stays
     assert account.recall() == 60
     assert account.deliver(COST_ASK) == 60 + HEAD_START_S
     account.clock.now += 60

@@ -1,4 +1,4 @@
-"""Deliveries to MemWal: nothing is lost, next to nothing is sent twice, and limits are kept."""
+"""Deliveries to MemWal lose nothing, send almost nothing twice, and keep the limits."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_job_is_asked_for_after_as_long_as_it_ran_already() -> None:
     await house.until(HOUR_S)
     sent, *polls = house.relayer.calls
     pauses = [later.at - call.at for call, later in zip([sent, *polls], polls, strict=False)]
-    # Each may be five seconds longer, so that jobs are asked for together.
+    # Each pause may be up to five seconds longer, so that polls of several jobs are combined.
     assert [pause // 30 * 30 for pause in pauses[2:]] == [30, 60, 150, 300, 300, 300, 300]
     assert house.at()["one"].state is DELIVERED
 
@@ -99,7 +99,7 @@ async def test_tenants_have_namespaces_of_their_own() -> None:
         ("tuskpoint", ("one", "two")),
         ("tuskpoint/other", ("uno", "dos")),
     ]
-    # The relayer does not care whose jobs it is asked for.
+    # The relayer accepts jobs of several namespaces in one poll.
     assert house.calls[2:] == [("jobs", 4), ("jobs", 4)]
 
 

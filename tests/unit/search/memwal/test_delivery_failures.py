@@ -1,4 +1,4 @@
-"""Deliveries while MemWal fails: nothing is lost, and next to nothing is sent twice."""
+"""Deliveries lose nothing, and send almost nothing twice, while MemWal fails."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ async def test_a_relayer_away_for_a_day_costs_a_probe_now_and_then() -> None:
     for hour in range(24):
         house.remember(*named(10, f"hour {hour}, summary"))
         await house.until((hour + 1) * HOUR_S)
-    # Pauses are shorter than the longest, by a quarter on average, as chance has it.
+    # Random pauses are a quarter shorter than the longest pause, on average.
     assert len(house.calls) <= DAY_S / (0.7 * SETTINGS.longest_retry_s) + 12
     assert house.states() == {WAITING: 240}
     assert {row.unsure for row in house.at().values()} == {False}

@@ -1,4 +1,4 @@
-"""Recalls: one after another, never longer than their deadline, and not where MemWal fails."""
+"""Recalls run one after another, within their deadline, and not while MemWal fails."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fails(trouble: RelayerTrouble, retry_after_s: float | None = None) -> Answer
 
 
 class ScriptedRelayer(Relayer):
-    """Answers on demand; counts what it was asked, and when."""
+    """Answers on demand; counts the calls and their times."""
 
     def __init__(self) -> None:
         self.answer: Answer = nothing
@@ -90,7 +90,7 @@ class ScriptedRelayer(Relayer):
 
 @dataclass
 class Kit:
-    """A lookup and what it works with."""
+    """A lookup and the objects around it."""
 
     lookup: MemWal
     relayer: ScriptedRelayer
@@ -206,7 +206,7 @@ async def test_deadline_counts_the_time_in_the_queue() -> None:
             "no memory was recalled in time",
         )
         assert await first == ([], 0, 0)
-        # The call went on, and what it showed is known.
+        # The call continued, and its result is known.
         await asyncio.sleep(3)
         assert it.health.healthy
         assert await it.lookup.recall("default", "again", 5) == ([], 0, 0)

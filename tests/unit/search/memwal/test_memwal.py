@@ -1,4 +1,4 @@
-"""MemWal as a whole: what it says about itself, and that nothing else minds how it fares."""
+"""MemWal reports its own health, and its failures affect nothing else."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SETTINGS = MemWalSettings(private_key="never shown", account_id="0xab")
 
 @dataclass
 class Account:
-    """What all clients of a relayer have in common."""
+    """State that all clients of a relayer share."""
 
     problem: RelayerError | None = None
-    """Why calls of deliveries fail. Recalls work."""
+    """Error of each delivery call. Recalls work."""
 
 
 class ScriptedRelayer(Relayer):
-    """A client of an account that remembers nothing."""
+    """A client of an account without memories."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
@@ -61,7 +61,7 @@ class ScriptedRelayer(Relayer):
         return Recollection(())
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def memwal_of(account: Account, memories: OneMemory) -> MemWal:
@@ -110,7 +110,7 @@ async def test_a_failure_is_cleared_once_nothing_waits_for_delivery() -> None:
     memwal = memwal_of(account, memories)
     await asyncio.sleep(600)
     assert (memwal.healthy, memwal.last_error) == (False, "the storage is used up")
-    memories.state = MemoryState.REFUSED  # or deleted, with its thread
+    memories.state = MemoryState.REFUSED  # or the thread is deleted with its memory
     await asyncio.sleep(3600)
     assert (memwal.healthy, memwal.last_error) == (True, "")
     assert memwal.last_error_us is not None

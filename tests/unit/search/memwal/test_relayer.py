@@ -1,4 +1,4 @@
-"""The guard around MemWal's SDK: what its errors mean, its deadlines, and what it keeps quiet."""
+"""The guard around MemWal's SDK maps errors, keeps deadlines, and keeps secrets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Answer = Callable[[Wire], Awaitable[Any]]
 
 
 class ScriptedSdk:
-    """Answers every call with the next line of its script; the last one goes on and on."""
+    """Answers every call with the next line of its script; the last line repeats."""
 
     def __init__(self, *script: Answer) -> None:
         self.wire = Wire()
