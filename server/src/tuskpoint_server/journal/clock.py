@@ -66,7 +66,7 @@ class ClockJump:
 
     @property
     def step_us(self) -> int:
-        """Microseconds by which the clock is ahead; negative if the clock is behind."""
+        """Lead of the clock in microseconds; negative if the clock is behind."""
         return self.clock_us - self.expected_us
 
 

@@ -13,8 +13,8 @@ after that, and so every gain raises the `fence`: changes that only the leader m
 compare the fence with the row under the row's lock, and change nothing once another server has the
 lease.
 
-If the journal belongs to one server, that server has the lease from the start and for ever: there
-is no row, and nothing is renewed.
+If the journal belongs to one server, that server has the lease from the start and for ever: the
+table has no row, and nothing is renewed.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ class Writer:
     def _lock(
         self, batch: UnitOfWork, changes: Sequence[QueuedChange], *, waits: bool
     ) -> list[QueuedChange]:
-        """Lock the threads of changes, and defer those of threads that another server has locked.
+        """Lock the threads of changes; defer changes of threads that another server has locked.
 
         With `waits`, the call waits for threads that were deferred before, and if all threads are
         locked. Returns the changes that were deferred for too long; they are refused.

@@ -1,4 +1,4 @@
-"""Migrations, each of which brings the tables of a journal from one layout to the next.
+"""Migrations, which bring the tables of a journal from one layout to the next.
 
 A layout has a number. A server migrates an older journal when it starts, one number after another,
 each in one transaction that also records the reached number; so a server that is killed meanwhile

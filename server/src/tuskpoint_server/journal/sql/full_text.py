@@ -157,7 +157,7 @@ def _combine(words: Words, spelled: Callable[[str], str], both: str, either: str
 
 
 def _any_of(words: Words) -> Words:
-    """Return words of which one is enough, for a ranking by all of them."""
+    """Return words that match if one of the given terms matches, to rank by all terms."""
     return Words((*words.phrases, *words.words), (), words.identifiers)
 
 

@@ -108,7 +108,7 @@ class PipelinedConnection(psycopg.Connection[object]):
         self._poll = select.poll()
         self._poll.register(pgconn.socket)
 
-    def execute(  # type: ignore[override]  # an answer is no cursor
+    def execute(  # type: ignore[override]  # an answer is not a cursor
         self, query: str, params: Sequence[object] = ()
     ) -> PipelinedAnswer:
         """Send a statement.

@@ -277,10 +277,10 @@ packs = _table(
 )
 
 # Requests of the other servers of a shared journal to the leader, and the leader's reports.
-# `asked`: number of requests; `all_asked`: number of requests to certify everything, of which the
-# leader tried the first `all_tried`; `outcome`: result of the last try, as `flush_requests` encodes
-# it. `trouble`: the leader's last error, empty after a success; `failing`: number of failing
-# renewals.
+# `asked`: number of requests. `all_asked`: number of requests to certify everything; `all_tried`:
+# number of these requests that the leader has tried; `outcome`: result of the last try, as
+# `flush_requests` encodes it. `trouble`: the leader's last error, empty after a success; `failing`:
+# number of failing renewals.
 flush_requests = _table(
     "flush_requests",
     "tenant text!, asked int, all_asked int, all_tried int, outcome text, trouble text, "

@@ -1,7 +1,7 @@
 """Checks whole threads for missing, invented and changed rows.
 
-A thread is checked in parts, each of which reads a bounded number of bytes in one read transaction:
-so a long thread delays no other reader. The checks of the thread as a whole need one transaction.
+A thread is checked in parts. Each part reads a bounded number of bytes in one read transaction, so
+a long thread delays no other reader. The checks of the thread as a whole need one transaction.
 """
 
 from __future__ import annotations
