@@ -1,6 +1,6 @@
 """Adapters that keep the sessions and checkpoints of agent frameworks in TuskPoint.
 
-One module for each framework. It imports the framework, so import the module itself:
-`from tuskpoint.frameworks.openai_agents import ...`. An adapter calls the public clients and
-nothing below them, so that a thread that a framework wrote is a thread like any other.
+Each framework has one module, which imports the framework. So import the module itself:
+`from tuskpoint.frameworks.openai_agents import ...`. An adapter calls only the public clients, so
+that other programs can use a framework's thread like any other thread.
 """

@@ -1,4 +1,4 @@
-"""How adapters get the client that they call."""
+"""The client of an adapter: passed by the caller, or created from options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ClientT = TypeVar("ClientT", Client, AsyncClient)
 
 
 class ClientOptions(TypedDict, total=False):
-    """Options of `AsyncClient`, which adapters take for the client that they make."""
+    """Options of `AsyncClient` for the client that an adapter creates."""
 
     timeout_s: float
     token: str | None
@@ -26,15 +26,16 @@ class ClientOptions(TypedDict, total=False):
 def client_of(
     kind: type[ClientT], target: str | ClientT | None, options: ClientOptions
 ) -> tuple[ClientT, bool]:
-    """Return a client, and whether it was made here.
+    """Return a client, and whether this function created it.
 
     Args:
-        kind: The class of the client.
-        target: The server's address as the class takes it, or a client.
-        options: Options of the client to make.
+        kind: Class of the client.
+        target: Address of the server in a form that the class accepts, or a client.
+        options: Options of the client to create.
 
     Raises:
-        TypeError: `target` is a client and there are options, or is a client of another class.
+        TypeError: `target` is a client and options are given, or `target` is a client of another
+            class.
         InvalidRequest: The target or an option is malformed.
     """
     if isinstance(target, kind):
@@ -48,17 +49,17 @@ def client_of(
 
 
 class AsyncAdapter:
-    """An adapter with a client, which it closes only if it made it. A context manager."""
+    """Adapter with a client. Closes the client only if it created the client. A context manager."""
 
     _client: AsyncClient
     _made: bool
 
     def _connect(self, target: str | AsyncClient | None, options: ClientOptions) -> None:
-        """Set the client; arguments and errors are those of `client_of`."""
+        """Set the client. Arguments and errors are the same as in `client_of`."""
         self._client, self._made = client_of(AsyncClient, target, options)
 
     async def aclose(self) -> None:
-        """Close the client, if the adapter made it."""
+        """Close the client, if the adapter created it."""
         if self._made:
             await self._client.aclose()
 

@@ -1,9 +1,8 @@
-"""Long lists in the channels of a state, such that a longer list costs little to save.
+"""Long lists in the channels of a state, stored so that growth of a list costs little.
 
-A client sends the channels that changed. So a list is cut into pieces, in the channels
-`NAME/00000`, `NAME/00001`, and so on, and a list that grows changes its last piece only. A piece is
-complete once it has `PIECE_BYTES` of JSON; later pieces are larger, because a checkpoint has at
-most 4,096 channels.
+A client sends only changed channels. So a list is cut into pieces, in the channels `NAME/00000`,
+`NAME/00001`, and so on, and growth changes only the last piece. A piece is complete once it has
+`PIECE_BYTES` of JSON. Later pieces are larger, because a checkpoint has at most 4,096 channels.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from typing import Any
 PIECE_BYTES = 16 * 1024
 _PIECES_OF_A_SIZE = 1024
 _MAX_KINDS = 8
-_KINDS = ("role", "type", "kind")  # names that frameworks give to the kind of an item
+_KINDS = ("role", "type", "kind")  # keys in which frameworks store the kind of an item
 
 
 def items_of(state: Mapping[str, Any], name: str) -> list[Any]:
-    """Return the items of a list, which are those of the state and must not be changed."""
+    """Return the items of a list. They belong to the state and must not be changed."""
     return [item for channel in _pieces(state, name) for item in state[channel]]
 
 
 def appended(state: Mapping[str, Any], name: str, items: Sequence[Any]) -> dict[str, Any]:
-    """Return the state with items at the end of a list, which begins if there is none."""
+    """Return the state with items added to the end of a list. A missing list is created."""
     pieces = _pieces(state, name)
     last = list(state[pieces[-1]]) if pieces else []
     number, size = max(len(pieces) - 1, 0), sum(map(_size, last))
@@ -39,7 +38,7 @@ def appended(state: Mapping[str, Any], name: str, items: Sequence[Any]) -> dict[
 
 
 def without_last(state: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the state without the last item of a list that has one."""
+    """Return the state without the last item of a list that is not empty."""
     *_, channel = _pieces(state, name)
     rest = state[channel][:-1]
     changed = {**state, channel: rest}
@@ -61,17 +60,17 @@ def names_of(state: Mapping[str, Any]) -> list[str]:
 
 
 def copied(value: Any) -> Any:
-    """Return a value as it comes back from JSON, so that no caller shares the kept one.
+    """Return a copy of a value as it comes back from JSON, so that no caller shares the kept value.
 
     Raises:
-        TypeError: It cannot be written as JSON.
-        ValueError: The same.
+        TypeError: The value cannot be written as JSON.
+        ValueError: The value contains itself.
     """
     return json.loads(json.dumps(value))
 
 
 def kinds_of(items: Sequence[Mapping[str, Any]]) -> str:
-    """Return the kinds of items for a summary, which has no content."""
+    """Return the kinds of items for a summary, which contains no content."""
     kinds = [
         str(next((item[key] for key in _KINDS if item.get(key)), "item"))
         for item in items[:_MAX_KINDS]

@@ -1,4 +1,4 @@
-"""The error for a framework that is not installed, or is installed in another version."""
+"""Error for a framework that is not installed, or is installed in another version."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ def unusable(extra: str, package: str, cause: ImportError) -> ImportError:
     """Return the error to raise when the import of a framework failed.
 
     Args:
-        extra: The extra of `tuskpoint` that installs the framework.
-        package: The framework's distribution.
-        cause: The error of the import.
+        extra: Extra of `tuskpoint` that installs the framework.
+        package: Distribution of the framework.
+        cause: Error of the import.
     """
     install = f"pip install 'tuskpoint[{extra}]'"
     try:

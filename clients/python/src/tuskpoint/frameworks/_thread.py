@@ -11,10 +11,10 @@ from ..aio import AsyncClient
 from ..errors import Conflict, NotFound, PreconditionFailed, ThreadDeleted
 
 MAX_ATTEMPTS = 64
-"""How often a change is made anew because another writer saved in between."""
+"""Most attempts of a change when other writers save in between."""
 
 MAX_HELD = 32
-"""How many threads `FrameworkThreads` keeps in memory."""
+"""Most threads that `FrameworkThreads` keeps in memory."""
 
 _LOADS_AT_ONCE = 64
 
@@ -26,10 +26,10 @@ class Change:
     """The change that a checkpoint of a framework makes.
 
     Attributes:
-        state: The whole new state. Values that are not changed may be those of the old one.
+        state: The whole new state. It may share unchanged values with the old state.
         summary: One sentence about what happened.
         metadata: Metadata besides the framework's name.
-        label: A name for the checkpoint.
+        label: Name of the checkpoint.
     """
 
     state: State
@@ -40,7 +40,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Version:
-    """A checkpoint of the thread; that of a thread without one has no ID and an empty state."""
+    """A checkpoint of the thread. Without a checkpoint, the ID and the state are empty."""
 
     checkpoint_id: str
     state: State
@@ -54,7 +54,7 @@ def refuse_foreign(thread_id: str, framework: str, metadata: Mapping[str, Any]) 
     """Raise if a checkpoint was not saved by a framework.
 
     Raises:
-        PreconditionFailed: Another program saved it.
+        PreconditionFailed: Another program saved the checkpoint.
     """
     writer = metadata.get("framework")
     if writer != framework:
@@ -68,16 +68,16 @@ def refuse_foreign(thread_id: str, framework: str, metadata: Mapping[str, Any]) 
 
 
 class FrameworkThread:
-    """A thread that one framework writes, as one process sees it.
+    """A thread that one framework writes, in the view of one process.
 
-    The latest checkpoint stays in memory. A read asks only for the ID of the latest, and loads
-    the state if that has changed. A change names the checkpoint that it follows; if another
-    process saved in between, it is made anew from what that one saved.
+    The latest checkpoint stays in memory. A read requests only the ID of the latest checkpoint, and
+    loads the state if that ID has changed. A change names the checkpoint that it follows. If
+    another process saved in between, the change is computed again from the newer checkpoint.
 
     Args:
         client: The client.
         thread_id: The thread.
-        framework: Name of the framework, which each checkpoint has in its metadata.
+        framework: Name of the framework. The metadata of each checkpoint has this name.
         agent_id: Name of the agent that drives the thread.
     """
 
@@ -92,14 +92,14 @@ class FrameworkThread:
 
     @property
     def held(self) -> Version:
-        """The checkpoint in memory, which need not be the latest; `NOTHING` if there is none."""
+        """Checkpoint in memory, which need not be the latest; `NOTHING` if there is none."""
         return self._held or NOTHING
 
     async def read(self) -> Version:
         """Return the latest checkpoint. Its state must not be changed.
 
         Raises:
-            PreconditionFailed: Another program than this framework wrote the thread.
+            PreconditionFailed: A program other than this framework wrote the thread.
         """
         version = self._held
         if version is not None:
@@ -113,12 +113,12 @@ class FrameworkThread:
         """Save a checkpoint that follows the latest; return it, or the latest if nothing changes.
 
         Args:
-            edit: Makes the change from the latest checkpoint; `None` changes nothing, and what it
-                raises is raised. It is called again if another process saved in between.
+            edit: Computes the change from the latest checkpoint; `None` changes nothing. Exceptions
+                of `edit` pass through. `edit` is called again if another process saved in between.
 
         Raises:
-            PreconditionFailed: Another program than this framework wrote the thread.
-            ThreadDeleted: The thread was deleted since it was last read here.
+            PreconditionFailed: A program other than this framework wrote the thread.
+            ThreadDeleted: The thread was deleted after the last read of this object.
             Conflict: Other processes saved in between `MAX_ATTEMPTS` times.
         """
         attempt = 0
@@ -152,24 +152,24 @@ class FrameworkThread:
                 if attempt == MAX_ATTEMPTS:
                     raise
             except ThreadDeleted:
-                self._held = before  # a repetition is refused too
+                self._held = before  # the server refuses a retry, too
                 raise
             else:
                 self._held = Version(checkpoint_id, change.state, metadata)
                 return self._held
 
     async def delete(self) -> None:
-        """Delete the thread, unless there is none.
+        """Delete the thread, if it exists.
 
         Raises:
-            PreconditionFailed: Another program than this framework wrote the thread.
+            PreconditionFailed: A program other than this framework wrote the thread.
         """
         self._held = None
         if (await self._latest("entry")).checkpoint_id:
             await self._client.delete(self._thread_id)
 
     async def _is_latest(self, version: Version) -> bool:
-        """Return whether a checkpoint is the latest still; if not, the latest is loaded."""
+        """Return whether a checkpoint is still the latest. If not, load the latest."""
         return (await self.read()).checkpoint_id == version.checkpoint_id
 
     async def _latest(self, view: Literal["full", "entry"]) -> Version:
@@ -182,11 +182,11 @@ class FrameworkThread:
 
 
 class FrameworkThreads:
-    """The threads of a framework that a process used last, each kept in memory.
+    """The threads of a framework that this process used last, each kept in memory.
 
     Args:
         client: The client.
-        framework: Name of the framework, which each checkpoint has in its metadata.
+        framework: Name of the framework. The metadata of each checkpoint has this name.
     """
 
     def __init__(self, client: AsyncClient, framework: str) -> None:
@@ -195,7 +195,7 @@ class FrameworkThreads:
         self._used: dict[str, FrameworkThread] = {}
 
     def get(self, thread_id: str, *, agent_id: str) -> FrameworkThread:
-        """Return a thread, driven by this agent."""
+        """Return a thread that an agent drives."""
         thread = self._used.pop(thread_id, None)
         if thread is None:
             thread = FrameworkThread(
@@ -207,14 +207,14 @@ class FrameworkThreads:
         return thread
 
     def held(self) -> Iterator[Version]:
-        """Yield the checkpoints in memory, those used last first."""
+        """Yield the checkpoints in memory, last used first."""
         for thread in reversed([*self._used.values()]):
             yield thread.held
 
     async def metadata(self, thread_ids: Sequence[str]) -> list[Mapping[str, Any]]:
         """Return the metadata of the latest checkpoints, without loading states.
 
-        A thread that does not exist, or that another program wrote, has none.
+        Threads that do not exist, or that another program wrote, are left out.
         """
         results: list[Mapping[str, Any]] = []
         for start in range(0, len(thread_ids), _LOADS_AT_ONCE):

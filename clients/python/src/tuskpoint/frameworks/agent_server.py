@@ -1,4 +1,4 @@
-"""Checkpointer and store of LangGraph's Agent Server, such as `langgraph dev` runs.
+"""Checkpointer and store for LangGraph's Agent Server, for example in `langgraph dev`.
 
 `langgraph.json` names the factories, and the environment has the settings::
 
@@ -44,16 +44,17 @@ class AgentServerSaver(TuskPointSaver):
     """A saver that refuses threads that an Agent Server cannot continue.
 
     An Agent Server accepts any thread ID from its callers. A graph would drop the state of another
-    framework. An Agent Server gives all channels versions that are texts, which cannot be compared
-    with the numbers that a thread has if a client began it.
+    framework. An Agent Server gives all channels text versions, which cannot be compared
+    with the number versions of a thread that a client started.
     """
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint of a config, or the latest of its namespace; `None` if missing.
 
         Raises:
-            ValueError: Another framework saved it, or another program began the thread. An Agent
-                Server hides the messages of most other errors from its callers.
+            ValueError: Another framework saved the checkpoint, or another program started the
+                thread. The type is `ValueError` because an Agent Server hides the messages of most
+                other errors from its callers.
         """
         checkpoint_tuple = await super().aget_tuple(config)
         if checkpoint_tuple is None:
@@ -74,18 +75,19 @@ class AgentServerSaver(TuskPointSaver):
 
 @asynccontextmanager
 async def checkpointer() -> AsyncIterator[AgentServerSaver]:
-    """Yield the saver of an Agent Server, which enters this once for each of its event loops.
+    """Yield the saver of an Agent Server, which enters this context once for each event loop.
 
-    Target, token and certificates come from the variables that every client reads. Besides these,
+    Target, token and certificates come from the variables that every client reads. In addition,
     `TUSKPOINT_DURABILITY` is "journaled" (default) or "certified", `TUSKPOINT_SERIALIZER` is
     "langgraph" (default) or "portable", `TUSKPOINT_AGENT_ID` names the agent of the threads, and
     `TUSKPOINT_TIMEOUT_S` is the deadline of quick calls, 30 seconds by default.
 
-    It makes one call first, so that an Agent Server with a wrong address or token does not start.
+    The function makes one call first, so that an Agent Server with a wrong address or token does
+    not start.
 
     Raises:
         RuntimeError: This Agent Server is too old to use a custom checkpointer.
-        InvalidRequest: A variable has a value that cannot be used.
+        InvalidRequest: A variable has an invalid value.
         Unavailable: No server answered before the deadline.
         Unauthenticated: The server refuses the token.
         PermissionDenied: The token lacks the scope `read`.
@@ -103,11 +105,11 @@ async def checkpointer() -> AsyncIterator[AgentServerSaver]:
 
 @asynccontextmanager
 async def store() -> AsyncIterator[TuskPointStore]:
-    """Yield the store of an Agent Server, with the settings of `checkpointer` that it has too.
+    """Yield the store of an Agent Server, with the applicable settings of `checkpointer`.
 
     Raises:
-        RuntimeError: As `checkpointer` does.
-        TuskPointError: As `checkpointer` does.
+        RuntimeError: The reasons are the same as for `checkpointer`.
+        TuskPointError: The reasons are the same as for `checkpointer`.
     """
     async with TuskPointStore(durability=_durability(), timeout_s=_timeout_s()) as store:
         await _check()
@@ -115,11 +117,11 @@ async def store() -> AsyncIterator[TuskPointStore]:
 
 
 async def _check() -> None:
-    """Check that this Agent Server uses a custom checkpointer, and that a server answers."""
+    """Check that this Agent Server can use a custom checkpointer, and that a server answers."""
     try:
         installed = metadata.version(_PACKAGE)
     except metadata.PackageNotFoundError:
-        installed = ""  # a server that has the package under another name
+        installed = ""  # an Agent Server whose package has another name
     if installed and [*map(int, re.findall("[0-9]+", installed)[:3])] < _CUSTOM_CHECKPOINTER_SINCE:
         raise RuntimeError(
             f"{_PACKAGE} {installed} is too old: it ignores the checkpointer of langgraph.json and "
@@ -144,7 +146,7 @@ def _timeout_s() -> float:
 
 
 def _one_of(variable: str, allowed: tuple[str, ...]) -> str:
-    """Return the value of a variable; the first one allowed is the default."""
+    """Return the value of a variable. The first allowed value is the default."""
     value = os.environ.get(variable) or allowed[0]
     if value not in allowed:
         raise InvalidRequest(f"{variable} must be {' or '.join(allowed)}, not {value!r}")

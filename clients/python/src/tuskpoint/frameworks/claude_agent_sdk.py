@@ -1,4 +1,4 @@
-"""Session stores of the Claude Agent SDK: the transcripts of a session, kept as a thread."""
+"""Session stores of the Claude Agent SDK: the transcripts of a session are kept as a thread."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _SUMMARY = "session_summary"
 
 
 def thread_of(project_key: str, session_id: str) -> str:
-    """Return the thread that is a session: `PROJECT_KEY/SESSION_ID`.
+    """Return the thread of a session: `PROJECT_KEY/SESSION_ID`.
 
-    Session IDs are UUIDs. In any other ID, what could be taken for the end of the project key
-    is escaped as in a URL.
+    Session IDs are UUIDs. In any other ID, characters that could be mistaken for the end of the
+    project key are escaped as in a URL.
     """
     return f"{project_key}/{quote(session_id, safe='')}"
 
@@ -45,15 +45,16 @@ class TuskPointSessionStore(AsyncAdapter, SessionStore):
     """A session store of the Claude Agent SDK. Pass it as `ClaudeAgentOptions(session_store=...)`.
 
     A session is a thread (see `thread_of`), with the transcripts of its subagents. Each append is a
-    checkpoint, so a rollback or a fork of the thread is one of the session. Constructing does
-    no I/O. It needs asyncio; the SDK's trio mode cannot use it.
+    checkpoint, so a rollback or a fork of the thread is also a rollback or a fork of the session.
+    The constructor does no I/O. The store needs asyncio; the SDK's trio mode cannot use it.
 
-    Several programs may use a session: entries that they append at the same time are all kept. An
-    entry whose `uuid` the transcript has is not appended again.
+    Several programs may use a session and append at the same time: no entry is lost. An entry with
+    a `uuid` that the transcript has is not appended again.
 
     Args:
-        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
-        options: Options of `AsyncClient`, unless `target` is one.
+        target: Address of the server, as for `AsyncClient`, or a client. The store does not close
+            that client.
+        options: Options of `AsyncClient`, unless `target` is a client.
 
     Raises:
         InvalidRequest: The target or an option is malformed.
@@ -66,11 +67,11 @@ class TuskPointSessionStore(AsyncAdapter, SessionStore):
         self._threads = FrameworkThreads(self._client, FRAMEWORK)
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        """Append entries to a transcript: one checkpoint, or none if all are there already.
+        """Append entries to a transcript: one checkpoint, or none if all entries are already there.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The session was deleted since this store last read it.
+            ThreadDeleted: The session was deleted after this store's last read.
             TypeError: An entry cannot be written as JSON.
         """
         name = _list_of(key)
@@ -90,7 +91,7 @@ class TuskPointSessionStore(AsyncAdapter, SessionStore):
         await self._thread(key).change(append)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
-        """Return the entries of a transcript; `None` if it does not exist.
+        """Return the entries of a transcript, or `None` if the transcript does not exist.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
@@ -103,7 +104,7 @@ class TuskPointSessionStore(AsyncAdapter, SessionStore):
         return [session async for session in self._sessions(project_key)]
 
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
-        """Return what the SDK shows of each session of a project, without loading transcripts."""
+        """Return the SDK's summary of each session of a project, without loading transcripts."""
         sessions = [session async for session in self._sessions(project_key)]
         threads = [thread_of(project_key, session["session_id"]) for session in sessions]
         return [
@@ -135,7 +136,7 @@ class TuskPointSessionStore(AsyncAdapter, SessionStore):
         await self._thread(key).change(remove)
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
-        """Return the subpaths of a session, such as those of its subagents.
+        """Return the subpaths of a session, for example of its subagents.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
@@ -146,7 +147,7 @@ class TuskPointSessionStore(AsyncAdapter, SessionStore):
         ]
 
     def _thread(self, key: SessionKey | SessionListSubkeysKey) -> FrameworkThread:
-        # The agent's name is the project's, by which the server finds its sessions.
+        # The agent's name is the project's name, by which the server finds its sessions.
         project_key = key["project_key"]
         return self._threads.get(thread_of(project_key, key["session_id"]), agent_id=project_key)
 
@@ -170,7 +171,7 @@ def _identity(key: SessionKey) -> dict[str, str]:
 def _without_known(
     entries: list[SessionStoreEntry], candidates: list[SessionStoreEntry]
 ) -> list[SessionStoreEntry]:
-    """Return those of the given entries that the transcript does not have, by their UUID."""
+    """Return the given entries whose UUID the transcript does not have."""
     uuids = {entry["uuid"] for entry in entries if "uuid" in entry}
     new = []
     for entry in candidates:

@@ -1,4 +1,4 @@
-"""CrewAI: the states of flows that `@persist` saves, and checkpoints of crews, flows and agents."""
+"""CrewAI: states of flows that `@persist` saves, and checkpoints of crews, flows and agents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FLOWS = "crewai-flow"
 CHECKPOINTS = "crewai-checkpoints"
 
 MAX_FLOWS = 4096
-"""A `TuskPointFlowPersistence` remembers the latest checkpoints of so many flows."""
+"""Most flows whose latest checkpoint a `TuskPointFlowPersistence` remembers."""
 
 _FIELD = "state/"
 _PENDING = "pending_feedback"
@@ -48,12 +48,12 @@ class FlowOptions(ClientOptions, total=False):
 
 @dataclass
 class _Flow:
-    """A flow as this process knows it.
+    """A flow in the view of this process.
 
     Attributes:
-        lock: Held during a save, because methods of a flow run at the same time.
-        head: The checkpoint that was loaded or saved last; `None` if that is unknown.
-        pending: The feedback that the flow waited for then, if it did.
+        lock: Locked during a save, because methods of a flow run at the same time.
+        head: ID of the checkpoint that was loaded or saved last; `None` if unknown.
+        pending: Feedback that the flow waits for at that checkpoint; `None` for no feedback.
     """
 
     lock: Lock = field(default_factory=Lock)
@@ -64,14 +64,15 @@ class _Flow:
 class TuskPointFlowPersistence(FlowPersistence):
     """Persistence of CrewAI's flows: `@persist(TuskPointFlowPersistence())`.
 
-    A flow is the thread of the same ID, and each state that CrewAI saves is a checkpoint, the wait
-    for a person's feedback included. Constructing does no I/O. Any number of flows may share it, in
-    all threads of a process.
+    A flow is the thread of the same ID, and each state that CrewAI saves is a checkpoint. A wait
+    for a person's feedback is a checkpoint, too. The constructor does no I/O. Any number of flows
+    may share a persistence, in all threads of a process.
 
     Args:
-        target: The server's address as `Client` takes it, or a client, which is not closed.
+        target: Address of the server, as for `Client`, or a client. The persistence does not close
+            that client.
         agent_id: Name of the agent, recorded with the threads.
-        options: Options of `Client`, unless `target` is one.
+        options: Options of `Client`, unless `target` is a client.
 
     Raises:
         InvalidRequest: The target or an option is malformed.
@@ -99,17 +100,17 @@ class TuskPointFlowPersistence(FlowPersistence):
         self._client, self._made = client, is_own
 
     def init_db(self) -> None:
-        """Do nothing: the first save makes the thread."""
+        """Do nothing: the first save creates the thread."""
 
     def save_state(
         self, flow_uuid: str, method_name: str, state_data: dict[str, Any] | BaseModel
     ) -> None:
-        """Save the state of a flow: one checkpoint. A flow that waits for feedback still does.
+        """Save the state of a flow: one checkpoint. A flow that waits for feedback keeps waiting.
 
         Raises:
-            Conflict: Another process saved the flow since this one loaded or saved it.
+            Conflict: Another process saved the flow after this process loaded or saved it.
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The thread was deleted since this process loaded or saved the flow.
+            ThreadDeleted: The thread was deleted after this process loaded or saved the flow.
             TypeError: A field of the state cannot be written as JSON.
         """
         fields = _fields_of(state_data)
@@ -119,7 +120,7 @@ class TuskPointFlowPersistence(FlowPersistence):
             self._save(flow, flow_uuid, fields, flow.pending, method_name, f"after {method_name}")
 
     def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
-        """Return the latest state of a flow; `None` if it has none.
+        """Return the latest state of a flow, or `None` if the flow has no state.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
@@ -134,12 +135,12 @@ class TuskPointFlowPersistence(FlowPersistence):
         context: PendingFeedbackContext,
         state_data: dict[str, Any] | BaseModel,
     ) -> None:
-        """Save the state of a flow, and the feedback that it waits for: one checkpoint.
+        """Save the state of a flow, and the feedback that the flow waits for: one checkpoint.
 
         Raises:
-            Conflict: Another process saved the flow since this one loaded or saved it.
+            Conflict: Another process saved the flow after this process loaded or saved it.
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The thread was deleted since this process loaded or saved the flow.
+            ThreadDeleted: The thread was deleted after this process loaded or saved the flow.
             TypeError: A field of the state or of the context cannot be written as JSON.
         """
         fields, pending = _fields_of(state_data), _json_of(_PENDING, context.to_dict())
@@ -152,7 +153,7 @@ class TuskPointFlowPersistence(FlowPersistence):
     def load_pending_feedback(
         self, flow_uuid: str
     ) -> tuple[dict[str, Any], PendingFeedbackContext] | None:
-        """Return the latest state of a flow and what it waits for; `None` if it does not wait.
+        """Return a flow's latest state and the awaited feedback, or `None` if it does not wait.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
@@ -162,17 +163,17 @@ class TuskPointFlowPersistence(FlowPersistence):
             state = _loaded(flow_uuid, self._load(flow, flow_uuid))
             if state is None or flow.pending is None:
                 return None
-            # The thread may be a fork of the one that was saved.
+            # The thread may be a fork of the saved thread.
             context = {**flow.pending, "flow_id": flow_uuid}
             return state, PendingFeedbackContext.from_dict(context)
 
     def clear_pending_feedback(self, flow_uuid: str) -> None:
-        """Save that a flow does not wait any more: one checkpoint, or none if it did not.
+        """Save that a flow no longer waits: one checkpoint, or none if the flow did not wait.
 
         Raises:
-            Conflict: Another process saved the flow since this one loaded or saved it.
+            Conflict: Another process saved the flow after this process loaded or saved it.
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The thread was deleted since this process loaded or saved the flow.
+            ThreadDeleted: The thread was deleted after this process loaded or saved the flow.
         """
         flow = self._flow(flow_uuid)
         with flow.lock:
@@ -181,7 +182,7 @@ class TuskPointFlowPersistence(FlowPersistence):
             if flow.pending is None:
                 return
             if head is not None:
-                flow.head = head  # so that the save is refused if another process saved since
+                flow.head = head  # the server refuses the save after a save of another process
             method = str(flow.pending.get("method_name", ""))
             fields = {
                 name: value for name, value in latest.state.items() if name.startswith(_FIELD)
@@ -189,12 +190,12 @@ class TuskPointFlowPersistence(FlowPersistence):
             self._save(flow, flow_uuid, fields, None, method, f"{method} has its feedback")
 
     def close(self) -> None:
-        """Close the client, if it was made here."""
+        """Close the client, if the persistence created it."""
         if self._made:
             self._client.close()
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Return itself: copies of a flow or a crew share the client."""
+        """Return the same object: copies of a flow or a crew share the client."""
         return self
 
     def _flow(self, flow_uuid: str) -> _Flow:
@@ -240,7 +241,7 @@ class TuskPointFlowPersistence(FlowPersistence):
                 agent_id=self.agent_id,
             )
         except Conflict as error:
-            flow.head = head  # a repetition is refused too
+            flow.head = head  # the server refuses a retry, too
             raise Conflict(
                 f"another process saved flow '{flow_uuid}' since this one loaded it: run a flow in "
                 f"one process at a time, and start it again with inputs={{'id': '{flow_uuid}'}}; "
@@ -256,16 +257,17 @@ class TuskPointFlowPersistence(FlowPersistence):
 
 
 class TuskPointProvider(JsonProvider):
-    """A provider for `CheckpointConfig`, whose location is then the name of a thread.
+    """A provider for `CheckpointConfig`. The `location` is then the name of a thread.
 
     Each checkpoint of CrewAI is a checkpoint of the thread and follows the same parent. Branches
-    share the thread. It is a `JsonProvider` because CrewAI accepts no other class, and writes no
-    files; `restoring` makes one, because CrewAI restores from files only.
+    share the thread. The class is a `JsonProvider` because CrewAI accepts no other class. It writes
+    no files; only `restoring` creates a file, because CrewAI restores from files only.
 
     Args:
-        target: The server's address as `Client` takes it, or a client, which is not closed.
+        target: Address of the server, as for `Client`, or a client. The provider does not close
+            that client.
         agent_id: Name of the agent, recorded with the threads.
-        options: Options of `Client`, unless `target` is one.
+        options: Options of `Client`, unless `target` is a client.
 
     Raises:
         InvalidRequest: The target or an option is malformed.
@@ -289,12 +291,13 @@ class TuskPointProvider(JsonProvider):
     def checkpoint(
         self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main"
     ) -> str:
-        """Save a checkpoint and return where it is, as `THREAD#CHECKPOINT`.
+        """Save a checkpoint and return its location, `THREAD#CHECKPOINT`.
 
         Args:
             data: A JSON object.
             location: The thread.
-            parent_id: The checkpoint to follow. One that the thread does not have is ignored.
+            parent_id: ID of the checkpoint to follow. An ID that the thread does not have is
+                ignored.
             branch: Name of the branch.
 
         Raises:
@@ -319,13 +322,13 @@ class TuskPointProvider(JsonProvider):
     async def acheckpoint(
         self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main"
     ) -> str:
-        """Do as `checkpoint` in another thread of the process."""
+        """Run `checkpoint` in another thread of the process."""
         return await asyncio.to_thread(
             self.checkpoint, data, location, parent_id=parent_id, branch=branch
         )
 
     def from_checkpoint(self, location: str) -> str:
-        """Return what was saved at a place that `checkpoint` returned.
+        """Return the checkpoint at a location that `checkpoint` returned.
 
         Raises:
             NotFound: There is no such checkpoint.
@@ -337,22 +340,22 @@ class TuskPointProvider(JsonProvider):
         return json.dumps(_snapshot_of(record.state))
 
     async def afrom_checkpoint(self, location: str) -> str:
-        """Do as `from_checkpoint` in another thread of the process."""
+        """Run `from_checkpoint` in another thread of the process."""
         return await asyncio.to_thread(self.from_checkpoint, location)
 
     def extract_id(self, location: str) -> str:
-        """Return the checkpoint of `THREAD#CHECKPOINT`."""
+        """Return the checkpoint ID in `THREAD#CHECKPOINT`."""
         return location.rpartition("#")[2]
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main") -> int:
         """Delete the old checkpoints of a branch; return how many.
 
-        One that another thread shares, such as a fork or a copy, is kept.
+        A checkpoint that another thread shares, such as a fork or a copy, is kept.
         """
         metadata = {"framework": CHECKPOINTS, "branch": branch}
         removed = 0
         for checkpoint in [*self._client.list(location, metadata=metadata)][max_keep:]:
-            run_id = checkpoint.metadata.get("run_id")  # a rollback has none
+            run_id = checkpoint.metadata.get("run_id")  # a rollback has no branch
             shared = [*self._client.list(checkpoint_id=checkpoint.checkpoint_id, limit=2)]
             if isinstance(run_id, str) and len(shared) == 1:
                 removed += self._client.delete_runs(run_id)
@@ -364,13 +367,13 @@ class TuskPointProvider(JsonProvider):
     ) -> Iterator[CheckpointConfig]:
         """Yield the configuration with a checkpoint in a file, from which CrewAI restores.
 
-        Pass it to `kickoff(from_checkpoint=...)`, which saves later checkpoints as `config` says,
-        or to `from_checkpoint` or `fork` of a crew, flow or agent; then set `checkpoint` of the
-        result to `config`. The file is deleted afterwards.
+        Pass it to `kickoff(from_checkpoint=...)`, which saves later checkpoints with `config`, or
+        to `from_checkpoint` or `fork` of a crew, flow or agent; then set `checkpoint` of the result
+        to `config`. The file is deleted afterwards.
 
         Args:
-            config: Its `restore_from` is a place that `checkpoint` returned. Default: the latest of
-                the branch at its `location`.
+            config: Configuration whose `restore_from` is a location that `checkpoint` returned.
+                Default: the latest checkpoint of the branch in the thread `location`.
             branch: Name of the branch.
 
         Raises:
@@ -381,22 +384,22 @@ class TuskPointProvider(JsonProvider):
         place = str(config.restore_from or self._latest(config.location, branch))
         data = self.from_checkpoint(place)
         with TemporaryDirectory() as folder:
-            # The name of the file tells CrewAI the ID of the checkpoint.
+            # The name of the file tells CrewAI the checkpoint's ID.
             file = Path(folder, f"{self.extract_id(place)}_p-none.json")
             file.write_text(data, encoding="utf-8")
             yield config.model_copy(update={"restore_from": file, "provider": self})
 
     def close(self) -> None:
-        """Close the client, if it was made here."""
+        """Close the client, if the provider created it."""
         if self._made:
             self._client.close()
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Return itself: copies of a flow or a crew share the client."""
+        """Return the same object: copies of a flow or a crew share the client."""
         return self
 
     def _parent(self, thread_id: str, parent_id: str | None) -> str:
-        """Return the parent if the thread has it, else nothing.
+        """Return the parent's ID if the thread has the parent, else an empty text.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
@@ -424,7 +427,7 @@ def _fields_of(state: dict[str, Any] | BaseModel) -> dict[str, Any]:
 
 
 def _json_of(name: str, value: Any) -> Any:
-    """Return a value as JSON has it, models as their fields."""
+    """Return a value as JSON, models as their fields."""
     try:
         return to_jsonable_python(value)
     except PydanticSerializationError as error:
@@ -435,7 +438,7 @@ def _json_of(name: str, value: Any) -> Any:
 
 
 def _loaded(flow_uuid: str, version: Version) -> dict[str, Any] | None:
-    """Return the state of a flow, whose ID is that of the thread, which may be a fork."""
+    """Return the state of a flow. Its ID is the thread's ID, because the thread may be a fork."""
     if not version.checkpoint_id:
         return None
     fields = {
@@ -447,7 +450,7 @@ def _loaded(flow_uuid: str, version: Version) -> dict[str, Any] | None:
 
 
 def _channels_of(snapshot: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the channels of a checkpoint: its lists in pieces, the rest as it is."""
+    """Return the channels of a checkpoint: lists in pieces, all other values unchanged."""
     record = snapshot.get("event_record") or {}
     lists = {
         "entities": snapshot.get("entities") or [],
@@ -461,7 +464,7 @@ def _channels_of(snapshot: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _snapshot_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checkpoint that `_channels_of` was given."""
+    """Return the checkpoint that `_channels_of` split into channels."""
     nodes = dict(items_of(state, "events"))
     snapshot = {
         **without_list(without_list(state, "entities"), "events"),

@@ -1,4 +1,4 @@
-"""The session service of the Agent Development Kit (Google ADK): sessions kept as threads."""
+"""Session service of the Agent Development Kit (Google ADK): sessions are kept as threads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MAX_NAME = 100
 
 
 def thread_of(app_name: str, user_id: str, session_id: str) -> str:
-    """Return the thread that is a session: `APP/USER/SESSION`.
+    """Return the thread of a session: `APP/USER/SESSION`.
 
     Each part is escaped as in a URL, except `@`, so that the parts can be told apart.
     """
@@ -48,29 +48,31 @@ def thread_of(app_name: str, user_id: str, session_id: str) -> str:
 
 
 def app_thread_of(app_name: str) -> str:
-    """Return the thread that has the state of an app: `APP/app:`."""
+    """Return the thread with the state of an app: `APP/app:`."""
     return f"{_escaped(app_name)}/{Prefixes.APP_PREFIX}"
 
 
 def user_thread_of(app_name: str, user_id: str) -> str:
-    """Return the thread that has the state of a user of an app: `APP/USER/user:`."""
+    """Return the thread with the state of a user of an app: `APP/USER/user:`."""
     return f"{_escaped(app_name)}/{_escaped(user_id)}/{Prefixes.USER_PREFIX}"
 
 
 class TuskPointSessionService(AsyncAdapter, BaseSessionService):
     """A session service of ADK. Pass it as `Runner(..., session_service=...)`.
 
-    A session is a thread (see `thread_of`), and each event of it is a checkpoint. So a rollback or
-    a fork of the thread is one of the session. Keys of the state with the prefix `app:` or `user:`
-    are in threads of their own (see `app_thread_of`, `user_thread_of`); keys with `temp:` are not
-    saved. Values that JSON cannot express are saved as ADK's own persistent services save them.
+    A session is a thread (see `thread_of`), and each event of the session is a checkpoint. So a
+    rollback or a fork of the thread is also a rollback or a fork of the session. Keys of the state
+    with the prefix `app:` or `user:` have separate threads (see `app_thread_of`, `user_thread_of`).
+    Keys with the prefix `temp:` are not saved. Values that JSON cannot express are saved as ADK's
+    own persistent services save them.
 
-    A session object that another writer has superseded appends nothing: `StaleSessionError`.
-    Constructing does no I/O.
+    If another writer has changed the session, an outdated session object appends nothing and
+    `append_event` raises `StaleSessionError`. The constructor does no I/O.
 
     Args:
-        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
-        options: Options of `AsyncClient`, unless `target` is one.
+        target: Address of the server, as for `AsyncClient`, or a client. The service does not close
+            that client.
+        options: Options of `AsyncClient`, unless `target` is a client.
 
     Raises:
         InvalidRequest: The target or an option is malformed.
@@ -82,7 +84,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
         self._connect(target, options)
         self._threads = FrameworkThreads(self._client, FRAMEWORK)
         # Branches of a run share a session object and append to it one after another. A lock
-        # belongs to an event loop, and is gone when nobody uses it.
+        # belongs to an event loop, and is freed after its last use.
         self._locks: WeakValueDictionary[tuple[object, str], asyncio.Lock] = WeakValueDictionary()
 
     async def create_session(
@@ -93,7 +95,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
         state: dict[str, Any] | None = None,
         session_id: str | None = None,
     ) -> Session:
-        """Create a session: one checkpoint, and one for each of the scopes in `state`.
+        """Create a session: one checkpoint, and one more for each of the scopes in `state`.
 
         Args:
             app_name: The app.
@@ -102,7 +104,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
             session_id: The session, without spaces around it. Default: a new UUID.
 
         Raises:
-            AlreadyExistsError: There is such a session.
+            AlreadyExistsError: The session already exists.
             PreconditionFailed: Another program wrote the thread.
         """
         session_id = (session_id or "").strip() or new_uuid()
@@ -133,13 +135,13 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
         session_id: str,
         config: GetSessionConfig | None = None,
     ) -> Session | None:
-        """Return a session with the state of all scopes; `None` if it does not exist.
+        """Return a session with the state of all scopes, or `None` if the session does not exist.
 
         Args:
             app_name: The app.
             user_id: The user.
             session_id: The session.
-            config: Which events to return. Default: all.
+            config: Selection of the events to return. Default: all events.
 
         Raises:
             PreconditionFailed: Another program wrote one of the threads.
@@ -169,7 +171,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
     ) -> ListSessionsResponse:
         """Return the sessions of an app or of one of its users, last updated last.
 
-        They have states and no events. Each session is loaded for that.
+        The returned sessions have states but no events. The method loads each session.
         """
         pairs: list[tuple[str, str]] = []
         async for thread in self._client.list_threads(agent_id=app_name):
@@ -192,7 +194,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
                 try:
                     record = await self._client.load(thread_of(app_name, user, session_id))
                 except NotFound:
-                    return None  # deleted since it was listed
+                    return None  # deleted after it was listed
             if record.metadata.get("framework") != FRAMEWORK:
                 return None
             session = Session(
@@ -211,7 +213,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
         return ListSessionsResponse(sessions=sessions)
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
-        """Delete a session, unless there is none. The states of its app and user stay.
+        """Delete a session, if it exists. The states of its app and user stay.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
@@ -227,18 +229,18 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
         return _values((await self._user(app_name, user_id).read()).state)
 
     async def append_event(self, session: Session, event: Event) -> Event:
-        """Append an event: one checkpoint, and one for each of the scopes that it changes.
+        """Append an event: one checkpoint, and one more for each scope that the event changes.
 
-        The session's checkpoint is saved first. If the call fails after it, append the same event
-        again: that saves what is missing, and nothing twice.
+        The session's checkpoint is saved first. If the call fails after that save, append the same
+        event again: the call saves what is missing, and nothing twice.
 
         Args:
-            session: The session as it was read or created; it is updated.
-            event: The event; a partial one is not appended.
+            session: The session that was read or created. The method updates it.
+            event: The event. A partial event is not appended.
 
         Raises:
-            StaleSessionError: Another writer changed the session since. Read it again; nothing was
-                written.
+            StaleSessionError: Another writer changed the session in between. Nothing was written;
+                read the session again.
             SessionNotFoundError: The session does not exist.
             PreconditionFailed: Another program wrote one of the threads.
         """
@@ -283,7 +285,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
             return await super().append_event(session, event)
 
     def _session(self, app_name: str, user_id: str, session_id: str) -> FrameworkThread:
-        # The agent's name is the app's, by which the server finds its sessions.
+        # The agent's name is the app's name, by which the server finds its sessions.
         return self._threads.get(thread_of(app_name, user_id, session_id), agent_id=app_name)
 
     def _app(self, app_name: str) -> FrameworkThread:
@@ -301,7 +303,8 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
     ) -> list[tuple[FrameworkThread, Callable[[Version], Change]]]:
         """Return the threads of the scopes that a delta changes, with the changes.
 
-        They are read before anything is written, as another program may have written them.
+        The function reads these threads before anything is written, because another program may
+        have written them.
         """
         scopes = []
         if app:
@@ -323,7 +326,7 @@ def _identity(app_name: str, user_id: str, session_id: str) -> dict[str, Any]:
 
 
 def _scopes(delta: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Return what a delta changes in the states of the app, of the user and of the session."""
+    """Return the parts of a delta for the states of the app, of the user and of the session."""
     app, user, own = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for key, value in delta.items():
         if key.startswith(Prefixes.APP_PREFIX):
@@ -348,7 +351,7 @@ def _channels(delta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _values(state: State) -> dict[str, Any]:
-    """Return the values of a thread's state by their keys, as the caller's own."""
+    """Return the values of a thread's state by key, as copies for the caller."""
     return {
         channel.removeprefix(_STATE): copied(value)
         for channel, value in state.items()
@@ -357,7 +360,7 @@ def _values(state: State) -> dict[str, Any]:
 
 
 def _merged(own: State, app: State, user: State) -> dict[str, Any]:
-    """Return the state of a session, which has those of its app and its user, with prefixes."""
+    """Return the state of a session with the prefixed states of its app and its user."""
     return {
         **_values(own),
         **{Prefixes.APP_PREFIX + key: value for key, value in _values(app).items()},
@@ -376,7 +379,7 @@ def _selected(events: Sequence[Any], config: GetSessionConfig | None) -> Sequenc
 
 
 def _dumped(event: Event) -> dict[str, Any]:
-    """Return an event as JSON, without what is temporary."""
+    """Return an event as JSON, without its temporary state."""
     lasting = {
         key: value
         for key, value in event.actions.state_delta.items()
@@ -389,17 +392,17 @@ def _dumped(event: Event) -> dict[str, Any]:
 
 
 def _is_current(session: Session, before: Version) -> bool:
-    """Return whether nothing was saved since a session was read."""
-    # ADK's own services recognize a stale session by this mark too.
+    """Return whether nothing was saved after a session was read."""
+    # ADK's own services also recognize a stale session by this mark.
     if session._storage_update_marker is not None:
         return session._storage_update_marker == before.checkpoint_id
-    # It was made by hand, or came as JSON.
+    # The session was built by hand, or came as JSON.
     event_ids = [event["id"] for event in items_of(before.state, _EVENTS)[-1:]]
     return event_ids == [event.id for event in session.events[-1:]]
 
 
 def _summary(event: Event, number: int) -> str:
-    """Return a sentence about an event, by names only."""
+    """Return a sentence about an event from names only."""
     parts = (event.content.parts if event.content else None) or []
     kinds = [
         next((kind for kind in _KINDS if getattr(part, kind, None) is not None), "part")

@@ -1,4 +1,4 @@
-"""Sessions of the OpenAI Agents SDK: the conversation of an agent, kept as a thread."""
+"""Sessions of the OpenAI Agents SDK: the conversation of an agent is kept as a thread."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ _RUN_STATE = "run_state"
 class TuskPointSession(AsyncAdapter):
     """A session of the OpenAI Agents SDK. Pass it as `Runner.run(..., session=...)`.
 
-    The session is the thread of the same name, and each change of it is a checkpoint. So
+    The session is the thread of the same name, and each change of the session is a checkpoint. So
     popped and cleared items are still in the history, and a rollback or a fork of the thread is
-    one of the conversation. Constructing does no I/O.
+    also a rollback or a fork of the conversation. The constructor does no I/O.
 
-    Several programs may use a session: items that they add at the same time are all kept, each
-    call's items together.
+    Several programs may use a session and add items at the same time: no item is lost, and the
+    items of one call stay together.
 
     Args:
-        session_id: The session, and the thread.
-        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
+        session_id: ID of the session, and of the thread.
+        target: Address of the server, as for `AsyncClient`, or a client. The session does not close
+            that client.
         session_settings: Settings of the SDK, such as the number of items that a run reads.
         agent_id: Name of the agent, recorded with the thread.
-        options: Options of `AsyncClient`, unless `target` is one.
+        options: Options of `AsyncClient`, unless `target` is a client.
 
     Raises:
         InvalidRequest: The target or an option is malformed.
@@ -63,7 +64,7 @@ class TuskPointSession(AsyncAdapter):
         """Return the latest items of the conversation, oldest first.
 
         Args:
-            limit: At most so many. Default: the session's settings, else all.
+            limit: Most items to return. Default: the session's settings, else all items.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
@@ -80,7 +81,7 @@ class TuskPointSession(AsyncAdapter):
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The thread was deleted since this session last read it.
+            ThreadDeleted: The thread was deleted after this session's last read.
             TypeError: An item cannot be written as JSON.
         """
         if not items:
@@ -94,11 +95,11 @@ class TuskPointSession(AsyncAdapter):
         await self._thread.change(add)
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Remove the last item from the conversation and return it; `None` if there is none.
+        """Remove the last item of the conversation and return it, or `None` if there is no item.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The thread was deleted since this session last read it.
+            ThreadDeleted: The thread was deleted after this session's last read.
         """
         popped: list[Any] = []
 
@@ -113,11 +114,11 @@ class TuskPointSession(AsyncAdapter):
         return cast(TResponseInputItem, copied(popped)[0]) if popped else None
 
     async def clear_session(self) -> None:
-        """Remove all items, and the state of a run that was saved; the history keeps both.
+        """Remove all items, and the saved state of a run. The history keeps both.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The thread was deleted since this session last read it.
+            ThreadDeleted: The thread was deleted after this session's last read.
         """
 
         def clear(before: Version) -> Change | None:
@@ -132,12 +133,12 @@ class TuskPointSession(AsyncAdapter):
         """Keep the state of an interrupted run, so that another process can continue the run.
 
         Args:
-            state: The state, or the result of its `to_json`, or `None` to forget the one that is
-                kept, which is due as soon as that run continues.
+            state: The state, or the result of its `to_json`. `None` removes the kept state; pass
+                `None` as soon as the run continues.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The thread was deleted since this session last read it.
+            ThreadDeleted: The thread was deleted after this session's last read.
         """
         run_state = copied(state.to_json() if isinstance(state, RunState) else state)
 
@@ -152,7 +153,7 @@ class TuskPointSession(AsyncAdapter):
         await self._thread.change(save)
 
     async def load_run_state(self) -> dict[str, Any] | None:
-        """Return the state that `save_run_state` kept, for `RunState.from_json`; `None` if none.
+        """Return the state that `save_run_state` kept, for `RunState.from_json`, or `None`.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.

@@ -1,4 +1,4 @@
-"""Conversation stores of Pydantic AI: the messages of a conversation, kept as a thread."""
+"""Conversation stores of Pydantic AI: the messages of a conversation are kept as a thread."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ FRAMEWORK = "pydantic-ai"
 _ENTRIES = "entries"
 _RECORD = "record"
 
-# Bytes in it become base64, as in messages. A list, because the type of a record takes no
-# configuration. The first use builds it, so that the module can be imported for its reference.
+# Bytes in a record become base64, as in messages. The adapter is for a list, because the type of a
+# record accepts no configuration. The first use builds the adapter, so that the module can be
+# imported for its reference.
 _RECORDS = TypeAdapter(
     list[ConversationRecord], config=ConfigDict(ser_json_bytes="base64", defer_build=True)
 )
@@ -43,17 +44,18 @@ _Entry = dict[str, Any]
 class TuskPointConversationStore(AsyncAdapter, ConversationStore):
     """A conversation store of Pydantic AI: `load` before a run, `save` its result.
 
-    A conversation is the thread of the same name, and each save or branch is a checkpoint whose
-    label is the ID of the newest entry. So a rollback or a fork of the thread is one of the
-    conversation. Constructing does no I/O.
+    A conversation is the thread of the same name. Each save or branch is a checkpoint, with the ID
+    of the newest entry as label. So a rollback or a fork of the thread is also a rollback or a fork
+    of the conversation. The constructor does no I/O.
 
     `delete` erases the thread with all messages. A fork has a copy of the messages.
 
     Args:
-        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
+        target: Address of the server, as for `AsyncClient`, or a client. The store does not close
+            that client.
         agent_id: Name of the agent that drives the threads; `list_conversations` lists the
             conversations of this agent.
-        options: Options of `AsyncClient`, unless `target` is one.
+        options: Options of `AsyncClient`, unless `target` is a client.
 
     Raises:
         InvalidRequest: The target or an option is malformed.
@@ -71,7 +73,7 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
         self._threads = FrameworkThreads(self._client, FRAMEWORK)
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
-        """Return the record of a conversation; `None` if it does not exist.
+        """Return the record of a conversation, or `None` if the conversation does not exist.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
@@ -81,7 +83,7 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
     async def read_records(
         self, *, scope: str | None = None, limit: int | None = None
     ) -> Sequence[ConversationRecord]:
-        """Return the records of all conversations, or of a scope, those saved last first."""
+        """Return the records of all conversations, or of one scope, last saved first."""
         threads = self._client.list_threads(agent_id=self._agent_id)
         names = [thread.thread_id async for thread in threads]
         candidates = map(_record, names, await self._threads.metadata(names))
@@ -99,7 +101,7 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
 
         Raises:
             ConversationConflict: Another writer saved or deleted the conversation, or the history
-                that it continues does not exist.
+                that the entries continue does not exist.
             PreconditionFailed: Another program wrote the thread.
         """
         new = _dumped(new_entries)
@@ -108,7 +110,7 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
             *(entry["id"] for entry in new),
         ):
             try:
-                new = [*await self._chain(str(record.head_id)), *new]  # a fork
+                new = [*await self._chain(str(record.head_id)), *new]  # the conversation is a fork
             except LookupError as error:
                 raise ConversationConflict(record.conversation_id) from error
         metadata = {_RECORD: _RECORDS.dump_python([record], mode="json")[0]}
@@ -145,7 +147,7 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
     async def read_history(
         self, head_id: str | None, *, limit: int | None = None
     ) -> list[ConversationEntry]:
-        """Return the entries up to one, oldest first, or the last `limit` of them.
+        """Return the entries up to an entry, oldest first, or the last `limit` of them.
 
         Raises:
             LookupError: No conversation has the entry.
@@ -157,8 +159,8 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """Return an entry.
 
-        The server finds the last entry of each save. The others are found in the conversations
-        that this store used last.
+        The server finds the last entry of each save. The store finds other entries
+        in the conversations that it used last.
 
         Raises:
             LookupError: No conversation has the entry.
@@ -169,22 +171,22 @@ class TuskPointConversationStore(AsyncAdapter, ConversationStore):
         return self._threads.get(conversation_id, agent_id=self._agent_id)
 
     async def _chain(self, entry_id: str) -> list[_Entry]:
-        """Return the entries up to one, oldest first, of any conversation that has them.
+        """Return the entries up to an entry, oldest first, from any conversation that has them.
 
-        Entries never change, so those in memory are good.
+        Entries never change, so entries in memory are valid.
         """
         for version in self._threads.held():
             if chain := _chain_in(version, entry_id):
                 return chain
         async for thread in self._client.list_threads(label=entry_id):
-            with suppress(PreconditionFailed):  # other programs label checkpoints too
+            with suppress(PreconditionFailed):  # other programs set labels too
                 if chain := _chain_in(await self._thread(thread.thread_id).read(), entry_id):
                     return chain
         raise LookupError(f"no conversation has the entry '{entry_id}'")
 
 
 def _chain_in(version: Version, entry_id: str | None) -> list[_Entry]:
-    """Return the entries up to one, oldest first; none if the conversation lacks it."""
+    """Return the entries up to an entry, oldest first, or nothing if the conversation lacks it."""
     entries = {entry["id"]: entry for entry in items_of(version.state, _ENTRIES)}
     chain = []
     while entry_id in entries:
@@ -194,9 +196,9 @@ def _chain_in(version: Version, entry_id: str | None) -> list[_Entry]:
 
 
 def _record(thread_id: str, metadata: Any) -> ConversationRecord | None:
-    """Return the record in the metadata of a checkpoint; `None` if there is none.
+    """Return the record in the metadata of a checkpoint, or `None` if there is none.
 
-    It names the thread, which may be a fork of the one that it was saved for.
+    The record gets the ID of the thread, which may be a fork of the saved thread.
     """
     if _RECORD not in metadata:
         return None

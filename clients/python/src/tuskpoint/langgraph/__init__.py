@@ -1,6 +1,6 @@
 """LangGraph's checkpointer and store: keep checkpoints, pending writes and items in TuskPoint.
 
-They must not make decisions of the service, keep state between calls, or keep objects of an agent
+Must not make decisions of the service, keep state between calls, or keep objects of an agent
 after a method has returned.
 """
 

@@ -1,4 +1,4 @@
-"""The state of a saver: connections, settings, and the requests that depend on them."""
+"""State of a saver: connections, settings, and the requests that depend on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ._vector import Vectorize, vector_of
 
 
 class SaverBase(BaseCheckpointSaver[str]):
-    """The state of a saver, which never changes, and the requests that depend on it."""
+    """State of a saver, which never changes, and the requests that depend on the state."""
 
     _calls: SyncCalls
     _async_calls: AsyncCalls
@@ -64,7 +64,7 @@ def as_early(
     without these writes.
 
     Raises:
-        NotFound: The refusal is about something else.
+        NotFound: The refusal has another reason.
     """
     if refusal.reason != "CHECKPOINT_MISSING":
         raise refusal

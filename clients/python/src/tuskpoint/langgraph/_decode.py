@@ -1,4 +1,4 @@
-"""Answers of the contract to LangGraph's types."""
+"""LangGraph's types from answers of the contract."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .portable.channels import native
 _SENDS_IN_CHANNEL_SINCE = 4
 
 _NO_STEP = -1
-"""The step of a checkpoint that LangGraph did not save: the next run begins with step 0."""
+"""Step of a checkpoint that LangGraph did not save: the next run starts with step 0."""
 
 _JSON_TYPE = "json"
-"""The type of values that JavaScript may write; Python's default serializer does not."""
+"""Type of values that JavaScript may write; Python's default serializer does not write it."""
 
 
 def decode_config(ref: checkpoint_pb2.CheckpointRef) -> RunnableConfig:
@@ -36,7 +36,7 @@ def decode_config(ref: checkpoint_pb2.CheckpointRef) -> RunnableConfig:
 
 
 def parent_with_sends(message: checkpoint_pb2.Checkpoint) -> checkpoint_pb2.CheckpointRef | None:
-    """Return the parent if pending sends have to be fetched from its writes.
+    """Return the parent if the pending sends must be fetched from the parent's writes.
 
     In layouts below 4 a checkpoint's sends are the parent's writes on the channel
     `__pregel_tasks`.
@@ -60,8 +60,8 @@ def decode_tuple(
     Args:
         message: The checkpoint.
         serde: The serializer of its values.
-        sender: The parent whose writes hold the pending sends, if `parent_with_sends`
-            named one and it exists.
+        sender: The parent whose writes have the pending sends, if `parent_with_sends` named a
+            parent and the parent exists.
     """
     ref, parent_id = message.ref, message.parent_checkpoint_id
     metadata = _decode_metadata(message.metadata_json)
@@ -82,8 +82,9 @@ def decode_tuple(
 class ParentOfFork(str):
     """ID of the parent of a thread's first checkpoint, which was forked from another thread.
 
-    To replay a fork, LangGraph lists the checkpoints of its subgraphs before the parent. Those that
-    came along with a fork are before the fork itself, and may be after the parent, which stayed.
+    To replay a fork, LangGraph lists the checkpoints of its subgraphs before the parent.
+    Checkpoints that were copied with the fork sort before the fork, and may sort after the parent,
+    which was not copied.
 
     Attributes:
         fork_id: ID of the fork.
@@ -101,7 +102,7 @@ class ParentOfFork(str):
 def with_step(metadata: dict[str, Any]) -> CheckpointMetadata:
     """Return the metadata of a checkpoint with a step, to which LangGraph adds 1 in each run.
 
-    Programs without LangGraph save no step, or something else under that name.
+    Programs without LangGraph save no step, or save another value under that name.
     """
     step = metadata.get("step")
     result = metadata if isinstance(step, int) else {**metadata, "step": _NO_STEP}
@@ -113,7 +114,7 @@ def decode_history(
     histories: Iterable[checkpoint_service_pb2.DeltaChannelHistory],
     serde: SerializerProtocol,
 ) -> dict[str, DeltaChannelHistory]:
-    """Return the history of each channel; `seed` is absent where none is stored."""
+    """Return the history of each channel. `seed` is missing if the server has no stored value."""
     decoded: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
     for history in histories:
         entry = decoded[history.channel]
@@ -178,7 +179,7 @@ def _take_over_sends(
 
 
 def _decode_metadata(raw: bytes) -> CheckpointMetadata:
-    # As text: of bytes, `json.loads` first guesses the encoding, which the contract fixes.
+    # Decoded first: for bytes, `json.loads` guesses the encoding, which the contract fixes.
     return with_step(json.loads(raw.decode("utf-8", "surrogatepass")) if raw else {})
 
 
@@ -198,7 +199,8 @@ def _decode_value(value: value_pb2.Value, serde: SerializerProtocol, channel: st
 
 
 def _decode_version(version: value_pb2.Version) -> str | int | float:
-    # LangGraph's versions are texts, so that is checked first. A version without a kind is 0.0.
+    # LangGraph's versions are texts, so the code checks for text first. A version without a kind is
+    # 0.0.
     return version.text or cast(
         str | int | float, getattr(version, version.WhichOneof("kind") or "number")
     )

@@ -1,4 +1,4 @@
-"""LangGraph's arguments to requests of the contract. No I/O.
+"""Requests of the contract from LangGraph's arguments. No I/O.
 
 Values are serialized before these functions return, because node code may change the same objects
 afterwards.
@@ -30,7 +30,7 @@ from ._summary import SUMMARY_KEY
 from ._vector import VECTOR_KEY
 
 MAX_WRITES = 4096
-"""Writes in one request; the server's `ServerLimits.max_writes` is not lower."""
+"""Most writes in one request; the server's `ServerLimits.max_writes` is not lower."""
 
 _MAX_LIMIT = 2**32 - 1
 
@@ -52,10 +52,10 @@ _KNOWN_KEYS = frozenset(
         "pending_sends",
     }
 )
-"""Keys of a checkpoint that the contract has fields for."""
+"""Keys of a checkpoint that are fields in the contract."""
 
 _SET: Mapping[str, Any] = {}
-"""An empty message in the arguments of a message that has it as a field."""
+"""Argument that sets a field to an empty message."""
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -65,7 +65,7 @@ def thread_id_of(config: RunnableConfig) -> str:
 
     Raises:
         TypeError: The config is not a mapping.
-        ValueError: The config has none.
+        ValueError: The config has no thread.
     """
     thread_id = _configurable(config).get("thread_id")
     if thread_id is None:
@@ -84,7 +84,7 @@ def _configurable(config: RunnableConfig) -> Mapping[str, Any]:
 
 
 def thread_text(thread_id: object) -> str:
-    """Return a thread ID as text; LangGraph's users may give another type.
+    """Return a thread ID as text; LangGraph's users may pass another type.
 
     Raises:
         InvalidRequest: The ID is missing or empty.
@@ -95,7 +95,7 @@ def thread_text(thread_id: object) -> str:
 
 
 def checkpoint_ref(config: RunnableConfig) -> checkpoint_pb2.CheckpointRef:
-    """Return the checkpoint of a config; without an ID, the latest of its namespace."""
+    """Return the checkpoint of a config. Without an ID, that is the latest of its namespace."""
     return checkpoint_pb2.CheckpointRef(**_ref_fields(config))
 
 
@@ -109,7 +109,7 @@ def encode_value(value: Any, serde: SerializerProtocol, name: str) -> dict[str, 
     except Exception as error:
         error.add_note(f"TuskPoint: while serializing {name!r}")
         raise
-    # A serializer may return a bytearray, which messages do not accept.
+    # A serializer may return a bytearray, which the message type does not accept.
     return {"type": kind, "data": bytes(data)}
 
 
@@ -128,10 +128,10 @@ def encode_checkpoint(
     serde: SerializerProtocol,
     target: checkpoint_pb2.Checkpoint,
 ) -> None:
-    """Write a checkpoint, in which unchanged channels refer to the parent's content.
+    """Convert a checkpoint to a message, in which unchanged channels refer to the parent's content.
 
-    Only channels in `new_versions`, and values without a version, are serialized. A
-    checkpoint without a parent is complete.
+    Only channels in `new_versions`, and values without a version, are serialized. A checkpoint
+    without a parent has all contents.
     """
     ref_fields = _ref_fields(config)
     parent_id = ref_fields["checkpoint_id"]
@@ -145,7 +145,7 @@ def encode_checkpoint(
     state = target.state
     _encode_frame(state, checkpoint, serde)
     state.delta_channels.extend(delta_channels(metadata, values))
-    # Creating a channel with all arguments costs half of setting its fields one by one.
+    # Creating a channel with all arguments costs half as much as setting its fields one by one.
     add = state.channels.add
     for name, version in versions.items():
         version_fields = {version_field(version): version}
@@ -188,7 +188,7 @@ def encode_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> byt
 
 
 def delta_channels(metadata: CheckpointMetadata, values: Mapping[str, Any]) -> list[str]:
-    """Return the channels that LangGraph rebuilds from writes."""
+    """Return the names of the channels that LangGraph rebuilds from writes."""
     names = dict.fromkeys(metadata.get("counters_since_delta_snapshot") or ())
     names.update(
         dict.fromkeys(name for name, value in values.items() if isinstance(value, _DeltaSnapshot))
@@ -204,7 +204,7 @@ def write_requests(
     serde: SerializerProtocol,
     durability: checkpoint_pb2.Durability,
 ) -> list[checkpoint_service_pb2.SaveWritesRequest]:
-    """Return the requests that save a task's writes; empty if it wrote nothing.
+    """Return the requests that save a task's writes; empty if there are no writes.
 
     Raises:
         ValueError: The config has no thread or no checkpoint.
@@ -267,7 +267,7 @@ def prune_requests(
     """Return the requests that prune threads.
 
     Raises:
-        TypeError: The argument is one string, not a sequence of them.
+        TypeError: The argument is one string, not a sequence of strings.
         ValueError: The strategy is unknown.
     """
     if strategy not in _STRATEGIES:
@@ -281,7 +281,7 @@ def run_requests(
     """Return the requests that delete runs.
 
     Raises:
-        TypeError: The argument is one string, not a sequence of them.
+        TypeError: The argument is one string, not a sequence of strings.
     """
     return run_deletions(_several(run_ids, "run_ids"), safe)
 
@@ -323,7 +323,7 @@ def _encode_frame(
 def _with_pending_sends(
     checkpoint: Checkpoint,
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return values and versions, with sends of older layouts in the place of layout 4."""
+    """Return values and versions, with the sends of older layouts stored as in layout 4."""
     values: Mapping[str, Any] = checkpoint["channel_values"]
     versions: Mapping[str, Any] = checkpoint["channel_versions"]
     sends = checkpoint.get("pending_sends")
@@ -342,5 +342,6 @@ def _content(name: str, values: Mapping[str, Any], serde: SerializerProtocol) ->
 
 
 def _json_bytes(value: Mapping[str, Any]) -> bytes:
-    # Halves of a surrogate pair have no UTF-8; LangGraph's own serializer replaces them too.
+    # UTF-8 has no form for halves of a surrogate pair; LangGraph's own serializer replaces them
+    # too.
     return _JSON.encode(value).encode("utf-8", "replace")

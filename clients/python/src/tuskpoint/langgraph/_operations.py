@@ -1,4 +1,4 @@
-"""LangGraph's operations on stores: which calls they take, and records as LangGraph's items."""
+"""LangGraph's operations on stores: client calls for a batch, and items from records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .._sync.client import Client
 
 
 class StoreBase(BaseStore):
-    """The state of a store, which never changes."""
+    """State of a store, which never changes."""
 
     _client: Client
     _async_client: AsyncClient
@@ -32,10 +32,10 @@ class StoreBase(BaseStore):
 
 
 class Batch:
-    """The operations of a batch by kind, and their results, `None` until they are known.
+    """The operations of a batch by kind, and their results, which are `None` until known.
 
     Raises:
-        TypeError: An operation is of a kind that is not known.
+        TypeError: An operation has an unknown kind.
     """
 
     def __init__(self, operations: Iterable[Op], fields: Sequence[str] | None) -> None:
@@ -59,7 +59,7 @@ class Batch:
                 raise TypeError(f"{type(operation).__name__} is not an operation of a store")
 
     def keys(self, *, refresh: bool) -> dict[int, tuple[Namespace, str]]:
-        """Return the items to be read whose time begins anew, or not, by number of operation."""
+        """Return the items to read with or without a refresh, by number of operation."""
         return {
             number: (tuple(operation.namespace), operation.key)
             for number, operation in self.gets.items()
@@ -67,12 +67,12 @@ class Batch:
         }
 
     def got(self, numbers: Iterable[int], records: Iterable[ItemRecord | None]) -> None:
-        """Note the items that were read."""
+        """Store the records as results of their operations."""
         for number, record in zip(numbers, records, strict=True):
             self.results[number] = None if record is None else _item(record)
 
     def changes(self) -> list[ItemChange]:
-        """Return what to put and to delete: of several operations on an item the last one."""
+        """Return the puts and deletions: of several operations on an item, only the last."""
         return [
             ItemChange(
                 namespace,
@@ -87,13 +87,13 @@ class Batch:
 
 
 def found_item(record: ItemRecord) -> SearchItem:
-    """Return an item that a search found."""
+    """Return LangGraph's item for a search result."""
     times = (record.created, record.updated)
     return SearchItem(record.namespace, record.key, record.value, *times, score=record.score)
 
 
 def conditions(listing: ListNamespacesOp) -> list[tuple[NamespaceEnd, tuple[str, ...]]]:
-    """Return the conditions of a listing as the client takes them."""
+    """Return the conditions of a listing in the form of the client."""
     return [
         (condition.match_type, tuple(condition.path))
         for condition in listing.match_conditions or ()

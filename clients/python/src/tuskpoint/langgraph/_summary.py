@@ -1,7 +1,7 @@
-"""One sentence about what happened at a checkpoint.
+"""Summary of a checkpoint: one sentence about what happened.
 
-Made from names only: which nodes ran, which channels changed, which nodes come next, and
-the state's own `current_plan`. Values are neither serialized nor printed for it.
+A summary has only names: the nodes that ran, the channels that changed, the nodes that come next,
+and the state's own `current_plan`. Other values are neither serialized nor printed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMet
 from langgraph.checkpoint.serde.types import TASKS
 
 SUMMARY_KEY = "tuskpoint_summary"
-"""Key of `config["configurable"]` with which a caller names the summary."""
+"""Key of `config["configurable"]` with the caller's summary."""
 
 MAX_SUMMARY_BYTES = 1024
 """Longest summary, in bytes of UTF-8, after `tuskpoint.v1.Checkpoint.summary`."""
 
 Summarize = Callable[[Checkpoint, CheckpointMetadata], str | None]
-"""Makes a summary: a sentence, "" for none, or `None` for the built-in one."""
+"""Function that returns a sentence, "" for no summary, or `None` for the built-in summary."""
 
 _PLAN_CHANNEL = "current_plan"
 _BRANCH = "branch:to:"
@@ -35,9 +35,9 @@ def summary_of(
     new_versions: ChannelVersions,
     summarize: Summarize | None,
 ) -> str:
-    """Return the summary: the config's, else what `summarize` says, else a built-in one.
+    """Return the summary: from the config, else from `summarize`, else the built-in one.
 
-    Errors of `summarize` are the caller's and pass through.
+    Errors of `summarize` pass through to the caller.
     """
     config_summary = (config.get("configurable") or {}).get(SUMMARY_KEY)
     if isinstance(config_summary, str):
@@ -55,7 +55,7 @@ def describe(
     metadata: CheckpointMetadata,
     new_versions: ChannelVersions,
 ) -> str:
-    """Return the built-in sentence."""
+    """Return the built-in summary of a checkpoint."""
     updated = checkpoint.get("updated_channels") or []
     changed = sorted(name for name in updated or new_versions if not name.startswith(_INTERNAL))
     upcoming = sorted(name[len(_BRANCH) :] for name in updated if name.startswith(_BRANCH))
@@ -69,18 +69,18 @@ def describe(
 
 
 def bounded(text: str) -> str:
-    """Return text on one line, without NUL, cut to the most that a summary may have."""
+    """Return text on one line, without NUL, cut to the longest summary."""
     line = " ".join(str.split(text.replace("\0", " ")))
     data = line.encode("utf-8", "replace")
     return data[:MAX_SUMMARY_BYTES].decode("utf-8", "ignore")
 
 
 def tasks_run(checkpoint: Checkpoint, new_versions: ChannelVersions) -> list[str]:
-    """Return what ran in the step that led to a checkpoint.
+    """Return the names of the nodes that ran in the step that led to a checkpoint.
 
-    A step's nodes have seen the newest versions there were before it, and its writes have
-    the versions one above. Nodes started by a `Send` see no version, so they stay unnamed;
-    that some ran shows in the channel of sends, which is new without having been written.
+    The nodes of a step have seen the newest versions before the step, and the writes of the step
+    have the next versions. Nodes that a `Send` started see no version, so they stay unnamed. The
+    channel of sends shows that such nodes ran: the channel is new without having been written.
     """
     newest = max(map(_ordinal, {*new_versions.values()}), default=0)
     if newest < 2:
@@ -128,8 +128,8 @@ def _inside(checkpoint_ns: object) -> str:
 
 def _plan(values: Mapping[str, Any]) -> str:
     plan = values.get(_PLAN_CHANNEL)
-    # By type, and with the methods of `str` itself: an agent's own class may misbehave, and
-    # a save never fails for the sake of its summary.
+    # Checks types exactly, and uses the methods of `str` itself: a class of an agent may misbehave,
+    # and a summary must never make a save fail.
     if not issubclass(type(plan), str):
         return ""
     start = str.__getitem__(cast(str, plan), slice(MAX_SUMMARY_BYTES))
@@ -147,7 +147,7 @@ def _enumerated(names: list[str]) -> str:
 
 
 def _ordinal(version: str | int | float) -> int:
-    """Return the counter in a version, or -1 if it has another shape."""
+    """Return the counter in a version, or -1 if the version has another form."""
     try:
         return int(str(version).partition(".")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""The vectors that the checkpointer sends with checkpoints."""
+"""Vectors that the checkpointer sends with checkpoints."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 from .._messages.arguments import Vector, components
 
 VECTOR_KEY = "tuskpoint_vector"
-"""Key of `config["configurable"]` with which a caller gives the vector."""
+"""Key of `config["configurable"]` with the caller's vector."""
 
 Vectorize = Callable[[Checkpoint, CheckpointMetadata], Vector | None]
-"""Makes the vector by which a checkpoint is found, or `None` to send none."""
+"""Function that returns the vector by which search finds a checkpoint, or `None` for no vector."""
 
 
 def vector_of(
@@ -23,12 +23,12 @@ def vector_of(
     metadata: CheckpointMetadata,
     vectorize: Vectorize | None,
 ) -> array[float] | None:
-    """Return the vector: the config's, else what `vectorize` says; `None` sends none.
+    """Return the vector: from the config, else from `vectorize`; `None` sends no vector.
 
-    Errors of `vectorize` are the caller's and pass through.
+    Errors of `vectorize` pass through to the caller.
 
     Raises:
-        InvalidRequest: It is no vector.
+        InvalidRequest: The value is not a vector.
     """
     config_vector = (config.get("configurable") or {}).get(VECTOR_KEY)
     if config_vector is not None:

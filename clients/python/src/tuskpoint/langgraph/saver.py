@@ -1,4 +1,4 @@
-"""The checkpointer."""
+"""Checkpointer of LangGraph."""
 
 from __future__ import annotations
 
@@ -22,48 +22,49 @@ from ._versions import next_version
 
 
 class TuskPointSaver(AsyncMethods, SyncMethods):
-    """Keeps LangGraph's checkpoints in a TuskPoint server.
+    """A LangGraph checkpointer that keeps checkpoints in a TuskPoint server.
 
     Sync and async methods both work, from any thread and any event loop; sync methods never
-    touch a loop. Constructing does no I/O. Copies made by `copy.copy` share the connection;
-    closing any of them closes it for all.
+    use a loop. The constructor does no I/O. Copies from `copy.copy` share the connection; closing
+    one copy closes the connection of all copies.
 
-    Only values of changed channels are sent; others are sent again if the server lacks them. Each
+    The saver sends only values of changed channels, and other values if the server lacks them. Each
     checkpoint has a summary: `config["configurable"]["tuskpoint_summary"]`, else the result of
     `summarize`, else a sentence from the names of nodes and channels. It has a vector for
-    search if `config["configurable"]["tuskpoint_vector"]` or `vectorize` gives one.
+    search if `config["configurable"]["tuskpoint_vector"]` or `vectorize` supplies a vector.
 
-    Beyond LangGraph's interface it hands checkpoints off to other agents, forks threads, rolls them
-    back, verifies stored checkpoints, replays, and searches.
+    Beyond LangGraph's interface, the saver hands checkpoints off to other agents, forks threads,
+    rolls threads back, verifies stored checkpoints, replays, and searches.
 
     Args:
-        target: `host:port`, several of them with commas between, or a gRPC name; `None` takes
-            `TUSKPOINT_TARGET` from the environment, else `127.0.0.1:7390`.
+        target: `host:port`, several addresses with commas between, or a gRPC name. `None` means the
+            environment variable `TUSKPOINT_TARGET`, else `127.0.0.1:7390`.
         serde: Serializer of values; LangGraph's own by default.
-        durability: "journaled" (milliseconds) or "certified" (seconds): what a save waits for.
-            Writes whose checkpoint is not saved yet are certified together with it.
-        fence: Whether a save is refused (`Conflict`) unless its parent is the latest of its
-            namespace. It detects two agents that drive one thread; deliberate forks within a
-            thread are refused too.
-        timeout_s: Deadline of quick calls, retries included, in seconds. Default: 30, but 5 while
-            the server has never answered.
-        agent_id: Name of the agent, recorded with the threads it drives.
-        summarize: Makes the summary from checkpoint and metadata.
-        vectorize: Makes the vector by which `search_similar` finds a checkpoint, from checkpoint
-            and metadata; it may return `None`. It runs before each save and blocks the event loop.
-        searchable: Whether search finds the threads that this saver saves to; `None`
-            changes nothing.
-        token: The bearer token of the caller. Default: `TUSKPOINT_TOKEN`, else the content of the
+        durability: Durability that a save waits for: "journaled" (milliseconds) or "certified"
+            (seconds). Writes whose checkpoint is not saved yet are certified together with it.
+        fence: Whether a save is refused (`Conflict`) unless its parent is the latest checkpoint of
+            its namespace. This setting detects two agents that drive one thread; it also refuses
+            deliberate forks within a thread.
+        timeout_s: Deadline of quick calls, retries included, in seconds. Default: 30, but 5 until
+            the server has answered once.
+        agent_id: Name of the agent, recorded with the threads that the agent drives.
+        summarize: Returns the summary of a checkpoint from the checkpoint and its metadata.
+        vectorize: Returns the vector by which `search_similar` finds a checkpoint, from the
+            checkpoint and its metadata, or `None` for no vector. Runs before each save and blocks
+            the event loop.
+        searchable: Whether search finds the threads that this saver saves to; `None` changes
+            nothing; a new thread is searchable.
+        token: Bearer token of the caller. Default: `TUSKPOINT_TOKEN`, else the content of the
             file that `TUSKPOINT_TOKEN_FILE` names, read again when it changes.
-        ca_file: Trusted CA certificates, PEM. Default: `TUSKPOINT_CA_FILE`, else those that this
-            machine trusts.
-        cert_file: The client's certificate, PEM, for a server that requires one. Default:
-            `TUSKPOINT_CERT_FILE`.
-        key_file: The private key of that certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
-        tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else it is used if there
-            is a certificate, or if there is a token and the server is not on this machine.
-        value_cache_bytes: Bytes of values that the client keeps of the checkpoints it saved and
-            loaded last, so that loads need not send them again. 0 keeps none.
+        ca_file: Trusted CA certificates, PEM. Default: `TUSKPOINT_CA_FILE`, else the certificates
+            that this machine trusts.
+        cert_file: The client's certificate, PEM, for a server that requires client certificates.
+            Default: `TUSKPOINT_CERT_FILE`.
+        key_file: Private key of the client's certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
+        tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else TLS is used if there is
+            a certificate, or if there is a token and the server is on another machine.
+        value_cache_bytes: Most bytes of values that the client keeps of the checkpoints that it
+            saved and loaded last. Loads do not send these values again. 0 keeps no values.
 
     Raises:
         InvalidRequest: The target or the token is malformed, `timeout_s` is not above 0,
@@ -116,7 +117,7 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
         self._searchable = requests.flag("searchable", searchable)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
-        """Return the version after `current`; threads that have numbers keep numbers."""
+        """Return the version after `current`. Threads that have number versions keep numbers."""
         return cast(str, next_version(current))
 
     def close(self) -> None:
@@ -124,7 +125,7 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
         self._calls.close()
 
     async def aclose(self) -> None:
-        """Close the connection, that of the sync methods included."""
+        """Close all connections, including the connection of the sync methods."""
         self._calls.close()
         await self._async_calls.aclose()
 

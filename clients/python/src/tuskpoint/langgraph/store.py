@@ -1,4 +1,4 @@
-"""The store."""
+"""Store of LangGraph."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ from ._sync.store import SyncStore
 
 
 class TuskPointStore(AsyncStore, SyncStore):
-    """Keeps the items of LangGraph's stores in a TuskPoint server.
+    """A LangGraph store that keeps items in a TuskPoint server.
 
-    Sync and async methods both work, from any thread and any event loop; sync methods never
-    touch a loop. Constructing does no I/O. Values are JSON objects: what JSON cannot say is refused
-    with its path, and tuples become lists.
+    Sync and async methods both work, from any thread and any event loop; sync methods never use a
+    loop. The constructor does no I/O. Values are JSON objects. A part that JSON cannot express is
+    refused with its path, and tuples become lists.
 
     Expired items are never returned. Search compares by meaning if the server has an embedder;
-    else a query changes nothing, and the client logs a warning.
+    otherwise a query has no effect, and the client logs a warning.
 
     Args:
-        target: `host:port`, several of them with commas between, or a gRPC name; `None` takes
-            `TUSKPOINT_TARGET` from the environment, else `127.0.0.1:7390`.
-        durability: "journaled" (milliseconds) or "certified" (seconds): what a put waits for.
-        timeout_s: Deadline of quick calls, retries included, in seconds. Default: 30, but 5 while
-            the server has never answered.
-        ttl: When items expire: `default_ttl` in minutes, and `refresh_on_read`. The server decides
+        target: `host:port`, several addresses with commas between, or a gRPC name. `None` means the
+            environment variable `TUSKPOINT_TARGET`, else `127.0.0.1:7390`.
+        durability: Durability that a put waits for: "journaled" (milliseconds) or "certified"
+            (seconds).
+        timeout_s: Deadline of quick calls, retries included, in seconds. Default: 30, but 5 until
+            the server has answered once.
+        ttl: Expiry of items: `default_ttl` in minutes, and `refresh_on_read`. The server decides
             when it deletes expired items, and always omits them.
-        index_fields: Paths of the parts of a value that search sees, unless a put names others;
-            all of it by default.
-        token: The bearer token of the caller. Default: `TUSKPOINT_TOKEN`, else the content of the
+        index_fields: Paths of the parts of a value that a search compares, unless a put names other
+            paths. Default: the whole value.
+        token: Bearer token of the caller. Default: `TUSKPOINT_TOKEN`, else the content of the
             file that `TUSKPOINT_TOKEN_FILE` names, read again when it changes.
-        ca_file: Trusted CA certificates, PEM. Default: `TUSKPOINT_CA_FILE`, else those that this
-            machine trusts.
-        cert_file: The client's certificate, PEM, for a server that requires one. Default:
-            `TUSKPOINT_CERT_FILE`.
-        key_file: The private key of that certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
-        tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else it is used if there
-            is a certificate, or if there is a token and the server is not on this machine.
+        ca_file: Trusted CA certificates, PEM. Default: `TUSKPOINT_CA_FILE`, else the certificates
+            that this machine trusts.
+        cert_file: The client's certificate, PEM, for a server that requires client certificates.
+            Default: `TUSKPOINT_CERT_FILE`.
+        key_file: Private key of the client's certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
+        tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else TLS is used if there is
+            a certificate, or if there is a token and the server is on another machine.
 
     Raises:
         InvalidRequest: The target or the token is malformed, `timeout_s` is not above 0, or a
@@ -97,7 +98,7 @@ class TuskPointStore(AsyncStore, SyncStore):
         self._client.close()
 
     async def aclose(self) -> None:
-        """Close the connection, that of the sync methods included."""
+        """Close all connections, including the connection of the sync methods."""
         self._client.close()
         await self._async_client.aclose()
 

@@ -1,4 +1,4 @@
-"""Checkpoint storage of workflows: the checkpoints of a run, kept as a thread."""
+"""Checkpoint storage of workflows: the checkpoints of a run are kept as a thread."""
 
 from __future__ import annotations
 
@@ -17,37 +17,39 @@ from ._values import Values
 
 FRAMEWORK = "agent-framework"
 DELETED = "deleted"
-"""The label of a checkpoint that was deleted for the framework."""
+"""Label of a checkpoint that the framework deleted."""
 
 _STATE = "state/"
 _EXECUTORS = "executors/"
-_EXECUTOR_STATE = "_executor_state"  # the framework's key for the states of executors
+_EXECUTOR_STATE = "_executor_state"  # key of the framework for the states of executors
 _MAX_NAMES = 8
 
 
 class TuskPointCheckpointStorage(AsyncAdapter):
     """A checkpoint storage of the Agent Framework: `workflow.run(..., checkpoint_storage=...)`.
 
-    A storage is for one run of a workflow, and the run is a thread: each checkpoint of the workflow
-    is one of the thread. Values are saved as JSON, without pickle. Constructing does no I/O.
+    A storage serves one run of a workflow. The run is a thread, and each checkpoint of the workflow
+    is a checkpoint of the thread. Values are saved as JSON, without pickle. The constructor does no
+    I/O.
 
-    The framework only logs that a checkpoint could not be saved, and the run goes on. So look at
-    `save_error` after a run.
+    If a checkpoint cannot be saved, the framework only logs the error, and the run continues. So
+    check `save_error` after a run.
 
     Args:
-        thread_id: The thread. Each run has one of its own.
-        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
+        thread_id: The thread. Use a new thread for each run.
+        target: Address of the server, as for `AsyncClient`, or a client. The storage does not close
+            that client.
         types: Types of the application in messages, requests and states: enums, dataclasses, models
             of pydantic, and classes with `to_dict` and `from_dict`.
         agent_id: Name of the agent, recorded with the thread.
-        options: Options of `AsyncClient`, unless `target` is one.
+        options: Options of `AsyncClient`, unless `target` is a client.
 
     Attributes:
-        save_error: Why the last checkpoint was not saved; `None` if it was.
+        save_error: Error of the last save; `None` if the last checkpoint was saved.
 
     Raises:
         InvalidRequest: The target or an option is malformed.
-        TypeError: One of `types` cannot be saved as JSON.
+        TypeError: A type in `types` cannot be saved as JSON.
     """
 
     def __init__(
@@ -71,10 +73,10 @@ class TuskPointCheckpointStorage(AsyncAdapter):
         """Save a checkpoint and return its ID.
 
         Raises:
-            WorkflowCheckpointException: A value in it has no form in JSON, or its type is not
-                allowed; the message has its path.
+            WorkflowCheckpointException: A value in the checkpoint has no form in JSON, or its type
+                is not allowed. The message has the path of the value.
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The thread was deleted since the previous checkpoint.
+            ThreadDeleted: The thread was deleted after the previous checkpoint.
         """
         try:
             await self._save(checkpoint)
@@ -88,8 +90,8 @@ class TuskPointCheckpointStorage(AsyncAdapter):
         """Return a checkpoint.
 
         Raises:
-            WorkflowCheckpointException: There is none with this ID, or a value in it is of a type
-                that is not allowed.
+            WorkflowCheckpointException: There is no checkpoint with this ID, or it has a value of a
+                type that is not allowed.
         """
         async with aclosing(self._saved(checkpoint_id, full=True)) as records:
             async for record in records:
@@ -103,16 +105,16 @@ class TuskPointCheckpointStorage(AsyncAdapter):
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
-            WorkflowCheckpointException: A value is of a type that is not allowed.
+            WorkflowCheckpointException: A value has a type that is not allowed.
         """
         checkpoints = [self._read(record) async for record in self._of(workflow_name, full=True)]
         return checkpoints[::-1]
 
     async def delete(self, checkpoint_id: str) -> bool:
-        """Delete a checkpoint for the framework; return whether there was one.
+        """Delete a checkpoint for the framework; return whether the checkpoint existed.
 
-        It gets the label "deleted", and stays in the history of the thread until the thread is
-        pruned or deleted.
+        The checkpoint gets the label "deleted", and stays in the history of the thread until the
+        thread is pruned or deleted.
         """
         records = [record async for record in self._saved(checkpoint_id)]
         for record in records:
@@ -122,11 +124,11 @@ class TuskPointCheckpointStorage(AsyncAdapter):
         return bool(records)
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        """Return the latest checkpoint of a workflow; `None` if there is none.
+        """Return the latest checkpoint of a workflow, or `None` if there is none.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
-            WorkflowCheckpointException: A value is of a type that is not allowed.
+            WorkflowCheckpointException: A value has a type that is not allowed.
         """
         async with aclosing(self._of(workflow_name)) as records:
             async for latest in records:
@@ -152,12 +154,12 @@ class TuskPointCheckpointStorage(AsyncAdapter):
             "iteration": checkpoint.iteration_count,
         }
         if checkpoint.previous_checkpoint_id is None:
-            # A run begins: a thread that was deleted may begin anew.
+            # This is the start of a run: a deleted thread may start again.
             await self._thread.read()
         await self._thread.change(lambda _: Change(state, _summary(checkpoint), metadata))
 
     def _channels(self, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
-        """Return a checkpoint as channels: one for each field, key of the state and executor."""
+        """Return the channels of a checkpoint, one for each field, state key and executor."""
         written = self._values.written
         parts: dict[str, Any] = {}
         for field in fields(checkpoint):
@@ -191,7 +193,7 @@ class TuskPointCheckpointStorage(AsyncAdapter):
     async def _of(
         self, workflow_name: str, *, full: bool = False
     ) -> AsyncGenerator[CheckpointRecord, None]:
-        """Yield the checkpoints of a workflow, latest first, of those with one ID the latest."""
+        """Yield the checkpoints of a workflow, latest first; for each ID only the latest."""
         ids: set[str] = set()
         async for record in self._client.list(self.thread_id, checkpoint_ns="", full=full):
             refuse_foreign(self.thread_id, FRAMEWORK, record.metadata)
@@ -205,7 +207,7 @@ class TuskPointCheckpointStorage(AsyncAdapter):
     async def _saved(
         self, checkpoint_id: str, *, full: bool = False
     ) -> AsyncGenerator[CheckpointRecord, None]:
-        """Yield the checkpoints of the thread that are one of the framework, latest first."""
+        """Yield the checkpoints of the thread that the framework has not deleted, latest first."""
         metadata = {"framework": FRAMEWORK, "checkpoint_id": checkpoint_id}
         async for record in self._client.list(
             self.thread_id, checkpoint_ns="", metadata=metadata, full=full
@@ -215,7 +217,7 @@ class TuskPointCheckpointStorage(AsyncAdapter):
 
 
 def _summary(checkpoint: WorkflowCheckpoint) -> str:
-    """Return a sentence about a checkpoint, by names only."""
+    """Return a sentence about a checkpoint from names only."""
     clauses = [f"{checkpoint.workflow_name}, superstep {checkpoint.iteration_count}"]
     if checkpoint.pending_request_info_events:
         waiting = checkpoint.pending_request_info_events.values()

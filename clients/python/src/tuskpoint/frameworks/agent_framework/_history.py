@@ -1,4 +1,4 @@
-"""History providers of agents: the messages of a session, kept as a thread."""
+"""History providers of agents: the messages of a session are kept as a thread."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ class TuskPointHistoryProvider(AsyncAdapter, HistoryProvider):
     """A history provider of the Agent Framework. Pass it as `Agent(context_providers=[...])`.
 
     A session is the thread of the same name, and each run of the agent that adds messages is a
-    checkpoint. Constructing does no I/O. Several programs may use a session: messages that they add
-    at the same time are all kept.
+    checkpoint. The constructor does no I/O. Several programs may use a session and add messages at
+    the same time: no message is lost.
 
     Args:
-        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
+        target: Address of the server, as for `AsyncClient`, or a client. The provider does not
+            close that client.
         source_id: Name of the provider within an agent.
-        load_messages: Whether the agent is given the messages.
-        store_inputs: Whether to keep what is said to the agent.
-        store_context_messages: Whether to keep what other providers add.
-        store_context_from: The providers for which that is so. Default: all.
-        store_outputs: Whether to keep what the agent says.
+        load_messages: Whether the provider passes the messages to the agent.
+        store_inputs: Whether to keep the agent's input messages.
+        store_context_messages: Whether to keep the messages that other providers add.
+        store_context_from: Providers whose messages `store_context_messages` keeps. Default: all
+            providers.
+        store_outputs: Whether to keep the agent's output messages.
         agent_id: Name of the agent, recorded with the threads.
-        options: Options of `AsyncClient`, unless `target` is one.
+        options: Options of `AsyncClient`, unless `target` is a client.
 
     Raises:
         InvalidRequest: The target or an option is malformed.
@@ -85,14 +87,14 @@ class TuskPointHistoryProvider(AsyncAdapter, HistoryProvider):
         state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Add messages to a session: one checkpoint, or none if they are there already.
+        """Add messages to a session: one checkpoint, or none if all messages are already there.
 
-        Messages that repeat the end of the session, as when an agent is given the whole
-        conversation again, are not added again.
+        Messages that repeat the end of the session are not added again. An agent that gets the
+        whole conversation as input repeats it.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.
-            ThreadDeleted: The thread was deleted since this provider last read it.
+            ThreadDeleted: The thread was deleted after this provider's last read.
             TypeError: A message cannot be written as JSON.
             ValueError: The session has no ID.
         """
@@ -120,18 +122,18 @@ def _thread_of(session_id: str | None) -> str:
 def _without_repeated(
     history: Sequence[Mapping[str, Any]], messages: Sequence[Mapping[str, Any]]
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the given messages without those at their start that end what is kept."""
+    """Return the messages without a start that repeats the end of the history."""
     old, new = [*map(_identity, history)], [*map(_identity, messages)]
     for count in range(min(len(old), len(new)), 0, -1):
         if old[-count:] == new[:count]:
-            # A single input may really be said again.
+            # A user may really repeat a single message.
             said_again = count == 1 and messages[0].get("role") == "user" and old[-1][0] is None
             return messages if said_again else messages[count:]
     return messages
 
 
 def _identity(message: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what two copies of a message have in common."""
+    """Return the value by which two copies of a message are recognized."""
     if (identifier := message.get("message_id")) is not None:
         return (identifier,)
     return (None, message.get("role"), message.get("contents"))

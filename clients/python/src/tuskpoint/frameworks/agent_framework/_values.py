@@ -1,8 +1,8 @@
 """Values of workflows as JSON and back, without pickle.
 
-What JSON has no form for is an object `{"$type": NAME, "value": ...}`. Reading builds the types of
-the framework, those of a table and those that the caller allows. It imports nothing, and runs no
-code that the data names but these classes' own.
+A value without a form in JSON becomes an object `{"$type": NAME, "value": ...}`. Reading builds
+only types of the framework, types of a table and types that the caller allows. Reading imports
+nothing, and runs no code that the data names except the code of these classes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _WITH_DICT = ("agent_framework._types", "agent_framework._workflows._events")
 _MAX_DEPTH = 100
 _SCALARS = (type(None), bool, int, str)
 
-# Types of Python with one value that JSON has, and how that is made into the type again.
+# Python types that are built from one JSON value, and the function that builds each.
 _SIMPLE: Mapping[type[Any], tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    float: (str, float),  # those that JSON has no number for
+    float: (str, float),  # the floats for which JSON has no number
     bytes: (lambda it: base64.b64encode(it).decode(), base64.b64decode),
     datetime: (datetime.isoformat, datetime.fromisoformat),
     date: (date.isoformat, date.fromisoformat),
@@ -46,14 +46,14 @@ _BUILT_IN: Mapping[str, type[Any]] = {kind.__name__: kind for kind in _TABLE}
 
 
 class Values:
-    """Writes and reads values.
+    """Writes and reads values of workflows.
 
     Args:
         types: Types of the application to allow: enums, dataclasses, models of pydantic, and
             classes with `to_dict` and `from_dict`.
 
     Raises:
-        TypeError: One of them is none of these.
+        TypeError: A type in `types` is of another kind.
     """
 
     def __init__(self, types: Iterable[type[Any]]) -> None:
@@ -69,16 +69,17 @@ class Values:
         """Return a value as JSON.
 
         Raises:
-            WorkflowCheckpointException: A part of it has no form; the message has its path.
+            WorkflowCheckpointException: A part of the value has no form. The message has the path
+                of the part.
         """
         return self._written(value, path, 0)
 
     def read(self, value: Any, path: str) -> Any:
-        """Return the value that was written.
+        """Return the value that `written` wrote.
 
         Raises:
-            WorkflowCheckpointException: A part of it is of a type that is not allowed, or is
-                malformed; the message has its path.
+            WorkflowCheckpointException: A part of the value has a type that is not allowed, or is
+                malformed. The message has the path of the part.
         """
         if isinstance(value, list):
             return [self.read(item, f"{path}[{number}]") for number, item in enumerate(value)]
@@ -115,7 +116,7 @@ class Values:
         return {_TYPE: _name(cls), _VALUE: self._inner(cls, value, path, depth)}
 
     def _inner(self, cls: type[Any], value: Any, path: str, depth: int) -> Any:
-        """Return what an object of a type with a name is made of, as JSON."""
+        """Return the content of an object with a named type, as JSON."""
         if cls in _SIMPLE:
             return _SIMPLE[cls][0](value)
         if cls is dict:
@@ -172,7 +173,7 @@ def _has_form(cls: type[Any]) -> bool:
 
 
 def _name(cls: type[Any]) -> str:
-    """Return the name of a type: of the framework's, the one that it is exported by."""
+    """Return the name of a type. Types of the framework have the name by which it exports them."""
     if cls.__module__ == "builtins" or cls in _SIMPLE:
         return cls.__name__
     if getattr(agent_framework, cls.__name__, None) is cls:
@@ -181,11 +182,11 @@ def _name(cls: type[Any]) -> str:
 
 
 def _of_framework(name: str) -> type[Any] | None:
-    """Return a type of the framework that is allowed; `None` if it is none.
+    """Return an allowed type of the framework by its name, or `None`.
 
-    These are its data: enums, dataclasses, messages and what they consist of; not its agents, tools
-    and clients, which have `from_dict` too. The module must be loaded: a workflow that has such
-    objects has imported their classes.
+    Allowed are the framework's data types: enums, dataclasses, messages and their parts. Not
+    allowed are its agents, tools and clients, which have `from_dict` too. The module must be
+    loaded: a workflow with such objects has imported their classes.
     """
     module, _, cls_name = name.rpartition(".")
     if module.partition(".")[0] not in _FRAMEWORK:

@@ -1,4 +1,4 @@
-"""Saves of checkpoints and writes, and deletions."""
+"""Methods that save checkpoints and writes, and that delete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .._encode import inline_channels, prune_requests, run_requests, write_reque
 
 
 class AsyncChanges(SaverBase):
-    """Saves and deletions."""
+    """Methods that save and delete."""
 
     async def aput(
         self,
@@ -29,11 +29,11 @@ class AsyncChanges(SaverBase):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Save a checkpoint as the successor of the one in `config`; return its own config.
+        """Save a checkpoint as the successor of the one in `config`; return the new config.
 
         Raises:
             Conflict: `fence` is on and another agent saved to the thread.
-            ThreadDeleted: The thread was deleted since its parent was saved.
+            ThreadDeleted: The thread was deleted after the parent was saved.
         """
         request = self._save_request(config, checkpoint, metadata, new_versions)
         inline = partial(inline_channels, request.checkpoint, checkpoint, self.serde)
@@ -47,10 +47,10 @@ class AsyncChanges(SaverBase):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Save what a task wrote after the checkpoint in `config`, which need not exist yet.
+        """Save the writes of a task after the checkpoint in `config`, which need not exist yet.
 
         Raises:
-            ThreadDeleted: The thread was deleted since that checkpoint was saved.
+            ThreadDeleted: The thread was deleted after the checkpoint was saved.
         """
         for request in write_requests(
             config, writes, task_id, task_path, self.serde, self._durability
@@ -75,8 +75,8 @@ class AsyncChanges(SaverBase):
         """Copy a thread with IDs, parents and writes.
 
         Raises:
-            NotFound: There is no such source.
-            AlreadyExists: The target has checkpoints.
+            NotFound: The source thread does not exist.
+            AlreadyExists: The target thread has checkpoints.
         """
         request = copying(str(source_thread_id), str(target_thread_id), self._waits_for)
         await self._async_calls.unary(methods.COPY_THREAD, request)
@@ -86,8 +86,8 @@ class AsyncChanges(SaverBase):
 
         Args:
             thread_ids: The threads; unknown ones are skipped.
-            strategy: "keep_latest" keeps the latest of each namespace and whatever its delta
-                channels are rebuilt from; "delete" and "delete_all" keep nothing.
+            strategy: "keep_latest" keeps the latest checkpoint of each namespace and the data from
+                which its delta channels are rebuilt; "delete" and "delete_all" keep nothing.
 
         Raises:
             TypeError: `thread_ids` is one string.

@@ -1,4 +1,4 @@
-"""Methods beyond LangGraph's: hand-offs, forks, rollbacks, verification, differences."""
+"""Methods that LangGraph does not have: hand-off, fork, rollback, verification, differences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .._encode import thread_text
 
 
 class AsyncLineage(SaverBase):
-    """Hand-offs, forks, rollbacks, verification and differences. All return plain dictionaries."""
+    """Methods for hand-off, fork, rollback, verification, differences; all return dictionaries."""
 
     async def ahandoff_checkpoint(
         self,
@@ -27,27 +27,29 @@ class AsyncLineage(SaverBase):
         include_key: bool = False,
         recipient: str | None = None,
     ) -> dict[str, str]:
-        """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
+        """Store a checkpoint and all that it needs as one blob; return the descriptor of the blob.
 
-        An agent with the descriptor and the same blob store can adopt it, with its interrupts.
+        An agent with the descriptor and access to the same blob store can adopt the checkpoint,
+        with its interrupts.
 
         Args:
             thread_id: The thread.
-            checkpoint_id: The checkpoint; `None` for the latest.
-            to_agent: Name of the receiving agent; `None` for none.
-            include_key: Put the key of a sealed blob into the descriptor, for a receiver whose
-                server has other keys. Whoever has the descriptor can read the checkpoint then.
-            recipient: Seal the key to this public key of age (`age1...`), which the receiver's
-                server lists; only that server opens the blob then. `None` for nobody.
+            checkpoint_id: The checkpoint; `None` for the latest checkpoint.
+            to_agent: Name of the receiving agent; `None` for no name.
+            include_key: Whether the descriptor contains the key of a sealed blob, for a receiver
+                whose server has other keys. Whoever has such a descriptor can read the checkpoint.
+            recipient: Public key of age (`age1...`) to which the key of the blob is sealed, so that
+                only the receiver's server opens the blob. The receiver's server lists its public
+                keys. `None` for no recipient.
 
         Returns:
             `source`, `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent`,
-            `summary`, `signer`, `signature`, and `key` or `sealed_key` if it was asked for.
+            `summary`, `signer`, `signature`, and `key` or `sealed_key` if requested.
 
         Raises:
             NotFound: There is no such checkpoint.
             Unavailable: The blob store is not available.
-            PreconditionFailed: There is a recipient, and the server does not seal.
+            PreconditionFailed: `recipient` is given, and the server does not seal blobs.
         """
         request = handoffs.handing_off(
             *(thread_text(thread_id), checkpoint_id, "", to_agent),
@@ -64,13 +66,13 @@ class AsyncLineage(SaverBase):
         *,
         handoff_json: DescriptorLike | None = None,
     ) -> dict[str, Any]:
-        """Make a hand-off the first checkpoint of a new thread, once its hash is checked.
+        """Create a thread whose first checkpoint is a hand-off, after its hash was checked.
 
         Continue with `graph.ainvoke(..., {"configurable": {"thread_id": new_thread_id}})`. The call
         waits until the new checkpoint is certified.
 
         Args:
-            descriptor: What `ahandoff_checkpoint` returned, or its JSON text.
+            descriptor: The descriptor that `ahandoff_checkpoint` returned, or its JSON text.
             new_thread_id: Name of the new thread; `None` lets the server generate one.
             handoff_json: Another name for `descriptor`; give one of the two.
 
@@ -79,8 +81,9 @@ class AsyncLineage(SaverBase):
 
         Raises:
             InvalidDescriptor: The descriptor is malformed.
-            DescriptorMismatch: The blob holds another checkpoint than the descriptor names.
-            HashMismatch: The blob does not have the hash. Nothing was written.
+            DescriptorMismatch: The blob contains another checkpoint than the descriptor names.
+            HashMismatch: The bytes of the blob do not match the hash in the descriptor. Nothing was
+                written.
             NotFound: The blob store has no such blob.
             AlreadyExists: The new thread has checkpoints.
         """
@@ -99,7 +102,7 @@ class AsyncLineage(SaverBase):
 
         Args:
             thread_id: The thread.
-            checkpoint_id: The checkpoint; `None` for the latest.
+            checkpoint_id: The checkpoint; `None` for the latest checkpoint.
             new_thread_id: Name of the new thread; `None` lets the server generate one.
 
         Returns:
@@ -121,20 +124,20 @@ class AsyncLineage(SaverBase):
         """Append a checkpoint that has the state of an earlier one. Nothing is removed.
 
         Continue with `graph.ainvoke(None, config)` and the new checkpoint's ID in `config`: tasks
-        run again and interrupts raise again. Without the ID LangGraph resumes instead and skips
-        a subgraph that keeps its own state and had finished a run.
+        run again and interrupts raise again. Without the ID, LangGraph resumes instead, and skips
+        a subgraph that keeps its own state and has finished a run.
 
         Args:
             thread_id: The thread.
-            checkpoint_id: The checkpoint to go back to.
-            expected_head: The ID that the latest must have; otherwise nothing is appended.
+            checkpoint_id: The checkpoint whose state the thread gets.
+            expected_head: ID that the latest checkpoint must have; otherwise nothing is appended.
 
         Returns:
             `thread_id`, `checkpoint_id` and `rolled_back_from`.
 
         Raises:
             NotFound: There is no such checkpoint.
-            Conflict: The latest is not `expected_head`.
+            Conflict: The latest checkpoint is not `expected_head`.
         """
         request = branches.rolling_back(
             thread_text(thread_id), checkpoint_id, expected_head, "", self._waits_for
@@ -143,13 +146,12 @@ class AsyncLineage(SaverBase):
         return asdict(branches.rollback_of(answer))
 
     async def averify_trail(self, thread_id: str) -> dict[str, Any]:
-        """Read every stored checkpoint of a thread back from the blob store and check it.
+        """Read all stored checkpoints of a thread back from the blob store and check them.
 
         Returns:
             `ok`, the counts `passed`, `failed`, `unverified` (not certified: `flush` first) and
-            `retracted` (deleted), `chain_detail` (the problem of the manifest),
-            `failures`, a list of the failed checkpoints, and `journal_details`, what is wrong in
-            the server's journal.
+            `retracted` (deleted), `chain_detail` (the problem of the manifest), `failures`, a list
+            of the failed checkpoints, and `journal_details`, the problems in the server's journal.
 
         Raises:
             NotFound: There is no such thread.
@@ -174,12 +176,12 @@ class AsyncLineage(SaverBase):
         Args:
             thread_id: The thread.
             from_checkpoint_id: The first checkpoint.
-            to_checkpoint_id: The second checkpoint; `None` for the latest.
+            to_checkpoint_id: The second checkpoint; `None` for the latest checkpoint.
             to_thread_id: Thread of the second checkpoint; `None` for the same thread.
 
         Returns:
-            `changes`, each with `kind` ("added", "removed" or "changed"), `channel`, `path` (a
-            JSON Pointer), `from_json` and `to_json`; and `truncated`, whether there are more.
+            `changes`, each with `kind` ("added", "removed" or "changed"), `channel`, `path` (a JSON
+            Pointer), `from_json` and `to_json`; and `truncated`, whether there are more changes.
 
         Raises:
             NotFound: There is no such checkpoint.
@@ -197,7 +199,7 @@ class AsyncLineage(SaverBase):
 
 
 def _named(thread_id: object) -> str:
-    """Return a thread ID as text; empty for none."""
+    """Return a thread ID as text; empty for `None`."""
     return "" if thread_id is None else str(thread_id)
 
 

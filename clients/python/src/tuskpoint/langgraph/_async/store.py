@@ -1,4 +1,4 @@
-"""The store's operations."""
+"""The batch operation of the store."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .._operations import Batch, StoreBase, conditions, found_item
 
 
 class AsyncStore(StoreBase):
-    """The store's operations."""
+    """The batch operation of the store."""
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """Execute operations; return their results in their order.
 
-        Operations that read see the items as they are before the batch. What it puts and deletes
-        becomes visible together, or not at all; of several operations on an item the last counts.
+        Reads see the items before the batch. All puts and deletions of the batch become visible
+        together, or not at all. Of several operations on an item the last counts.
 
         Raises:
-            InvalidRequest: A value has a part that JSON cannot say, or an argument breaks its
+            InvalidRequest: A value has a part that JSON cannot express, or an argument breaks its
                 limits.
             TuskPointError: A call failed.
         """

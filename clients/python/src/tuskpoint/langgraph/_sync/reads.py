@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/reads.py; do not edit.
-"""Reads of single checkpoints and of streams."""
+"""Methods that read single checkpoints and streams of checkpoints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .._encode import checkpoint_ref, history_request, list_request, thread_text
 
 
 class SyncReads(SaverBase):
-    """Reads of checkpoints."""
+    """Methods that read checkpoints."""
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint of a config, or the latest of its namespace; `None` if missing."""
@@ -36,11 +36,12 @@ class SyncReads(SaverBase):
         """Yield checkpoints, newest first.
 
         Args:
-            config: Filters by thread, namespace and checkpoint; a missing key, or `None`, matches
+            config: Filter by thread, namespace and checkpoint. A missing key, or `None`, matches
                 all.
-            filter: Metadata keys and the values that they must have, compared whole.
+            filter: Metadata keys and the values that they must have. Values are compared as a
+                whole.
             before: Only checkpoints with an ID below this config's.
-            limit: Maximum number; 0 and less yields none.
+            limit: Most checkpoints to yield; 0 or less yields no checkpoint.
         """
         if limit is not None and limit <= 0:
             return
@@ -52,7 +53,7 @@ class SyncReads(SaverBase):
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what rebuilds delta channels: a stored value and the writes since."""
+        """Return the data that rebuilds delta channels: a stored value and the writes after it."""
         if not channels:
             return {}
         histories = self._calls.get_delta_history(history_request(config, channels))

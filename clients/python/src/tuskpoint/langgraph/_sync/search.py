@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/search.py; do not edit.
-"""Search through the saver."""
+"""Methods that search checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .._base import SaverBase
 
 
 class SyncSearch(SaverBase):
-    """Search."""
+    """Methods that search checkpoints."""
 
     def search_history(
         self,
@@ -28,22 +28,22 @@ class SyncSearch(SaverBase):
         """Find checkpoints by words, nearest first.
 
         Each result unpacks as `content, metadata, distance`. Its `config` loads the
-        checkpoint that was found: `get_tuple(result.config)`, `graph.get_state(result.config)`.
+        checkpoint: `get_tuple(result.config)`, `graph.get_state(result.config)`.
 
         Args:
-            query: What happened, in plain words; in double quotes, exactly these words.
+            query: Words that describe what happened. Words in double quotes match exactly.
             limit: Maximum number of results, 1 to 100.
-            thread_id: Only this thread; `None` for all.
-            agent_id: Only threads that this agent drives; `None` for all.
-            filter_metadata: Only checkpoints whose metadata has all of these, with equal values
+            thread_id: Only this thread; `None` for all threads.
+            agent_id: Only threads that this agent drives; `None` for all agents.
+            filter_metadata: Only checkpoints whose metadata has all of these keys with equal values
                 of the same type. There are no operators.
-            mode: "lexical" (by words), "vector" (by meaning) or "memwal"; `None` for the best
-                that the server has, see `SearchResults.mode`.
+            mode: "lexical" (by words), "vector" (by meaning) or "memwal"; `None` for the best mode
+                of the server, which `SearchResults.mode` names.
 
         Raises:
             InvalidRequest: The query is empty, or an argument breaks its limits.
-            PreconditionFailed: The server does not index, or lacks the mode.
-            Unavailable: MemWal or the embedder, which `mode` asks for, does not answer.
+            PreconditionFailed: The server has no search index, or does not have the mode.
+            Unavailable: `mode` needs MemWal or the embedder, which does not answer.
         """
         request = search.by_words(query, limit, _named(thread_id), agent_id, filter_metadata, mode)
         return search_results(self._calls.search_checkpoints(request))
@@ -60,23 +60,23 @@ class SyncSearch(SaverBase):
     ) -> SearchResults:
         """Find checkpoints by a vector, nearest first. The results are as in `search_history`.
 
-        If there is nothing to compare with, a warning in `SearchResults.warnings` says so: the
-        checkpoints have no vectors.
+        If no checkpoint in the scope of the search has a vector, `SearchResults.warnings` has a
+        warning.
 
         Args:
-            query_vector: Numbers, as many as the vectors in the index have: a list, an
-                `array.array`, a NumPy array.
-            thread_id: Only this thread; `None` for all.
+            query_vector: Numbers, in the dimension of the index: a list, an `array.array` or a
+                NumPy array.
+            thread_id: Only this thread; `None` for all threads.
             limit: Maximum number of results, 1 to 100.
-            filter_metadata: Only checkpoints whose metadata has all of these, with equal values
+            filter_metadata: Only checkpoints whose metadata has all of these keys with equal values
                 of the same type. There are no operators.
-            agent_id: Only threads that this agent drives; `None` for all.
+            agent_id: Only threads that this agent drives; `None` for all agents.
             metric: The distance: "cosine" or "l2".
 
         Raises:
             InvalidRequest: The vector is empty, differs in dimension from the vectors in the index
                 or has a component that is not finite, or an argument breaks its limits.
-            PreconditionFailed: The server does not index.
+            PreconditionFailed: The server has no search index.
         """
         request = search.by_vector(
             query_vector, limit, _named(thread_id), agent_id, filter_metadata, metric
@@ -85,5 +85,5 @@ class SyncSearch(SaverBase):
 
 
 def _named(thread_id: object) -> str | None:
-    """Return a thread ID as text, which LangGraph's users need not give."""
+    """Return a thread ID as text; LangGraph's users may omit it."""
     return None if thread_id is None else str(thread_id)

@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/store.py; do not edit.
-"""The store's operations."""
+"""The batch operation of the store."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .._operations import Batch, StoreBase, conditions, found_item
 
 
 class SyncStore(StoreBase):
-    """The store's operations."""
+    """The batch operation of the store."""
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Execute operations; return their results in their order.
 
-        Operations that read see the items as they are before the batch. What it puts and deletes
-        becomes visible together, or not at all; of several operations on an item the last counts.
+        Reads see the items before the batch. All puts and deletions of the batch become visible
+        together, or not at all. Of several operations on an item the last counts.
 
         Raises:
-            InvalidRequest: A value has a part that JSON cannot say, or an argument breaks its
+            InvalidRequest: A value has a part that JSON cannot express, or an argument breaks its
                 limits.
             TuskPointError: A call failed.
         """

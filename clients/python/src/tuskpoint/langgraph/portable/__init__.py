@@ -1,6 +1,6 @@
 """State that LangGraph.js reads and writes. docs/portable-state.md lists the form of each type.
 
-Reading must never import, or call a method of, anything that the data names.
+Reading must never import anything that the data names, nor call its methods.
 """
 
 from .serializer import PortableSerializer

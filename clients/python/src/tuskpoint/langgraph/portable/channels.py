@@ -1,6 +1,6 @@
 """LangGraph's own objects, and the channels on which LangGraph.js saves them without a type.
 
-`langgraph` itself, which has their classes, is imported when there is one to make.
+`langgraph` itself, which has the classes of these objects, is imported at the first such object.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _JOIN = "join:"
 
 
 def native(channel: str, value: Any) -> Any:
-    """Return a value of one of LangGraph's own channels as the runtime of Python has it.
+    """Return a value of one of LangGraph's own channels in the form that LangGraph in Python uses.
 
     LangGraph.js saves sends as `{node, args}`, interrupts as `{id, value}`, errors as
-    `{name, message}`, and what a join has seen as a list.
+    `{name, message}`, and the names that a join has seen as a list.
     """
     convert = _CHANNELS.get(channel) or (_joined if channel.startswith(_JOIN) else None)
     return value if convert is None else convert(value)
 
 
 def build_send(parts: Mapping[str, Any]) -> Any:
-    """Make a `Send` of `node`, `args` and, in milliseconds, `timeout`."""
+    """Build a `Send` from `node`, `args` and, in milliseconds, `timeout`."""
     from langgraph.types import Send, TimeoutPolicy
 
     policy = parts.get("timeout")
@@ -41,17 +41,17 @@ def build_send(parts: Mapping[str, Any]) -> Any:
 
 
 def build_interrupt(parts: Mapping[str, Any]) -> Any:
-    """Make an `Interrupt` of `value`, `id` and, if there is one, `response_schema`."""
+    """Build an `Interrupt` from `value`, `id` and, if present, `response_schema`."""
     from langgraph.types import Interrupt
 
     schema = parts.get("response_schema")
-    if schema is None:  # an argument that older versions do not have
+    if schema is None:  # older versions do not have this argument
         return Interrupt(parts.get("value"), id=parts["id"])
     return Interrupt(parts.get("value"), id=parts["id"], response_schema=schema)
 
 
 def build_overwrite(parts: Mapping[str, Any]) -> Any:
-    """Make an `Overwrite` of the property by which LangGraph.js knows one."""
+    """Build an `Overwrite` from the property by which LangGraph.js recognizes an `Overwrite`."""
     from langgraph.types import Overwrite
 
     return Overwrite(parts["__overwrite__"])

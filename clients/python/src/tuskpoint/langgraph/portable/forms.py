@@ -1,6 +1,6 @@
-"""Types of Python's library that travel as text or as a few fields, and types of the caller.
+"""Types of Python's library that are saved as text or as a few fields, and types of the caller.
 
-Each has a name, which is all that reading looks at: nothing is imported because of data.
+Each type has a name. Reading looks up only this name: nothing is imported because of data.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from pydantic import BaseModel
 from .values import NotPortable, RegExp
 
 Fields = Mapping[str, Any]
-"""Names and values of what is saved of an object."""
+"""Names and values of the saved fields of an object."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How objects of one type are taken apart and put together.
+    """Conversion of objects of one type to fields and back.
 
     Attributes:
-        name: The class name that the saved object has.
-        fields: What is saved of an object; none is called `lc`, `type` or `class`.
-        build: Makes the object of what was saved; any error means that it is malformed.
+        name: Class name in the saved object.
+        fields: Returns the fields to save. No field has the name `lc`, `type` or `class`.
+        build: Builds the object from the saved fields; any error means that the fields are
+            malformed.
     """
 
     name: str
@@ -83,7 +84,7 @@ def _build_datetime(saved: Fields) -> datetime:
     if zone is None:
         return moment.replace(fold=saved.get("fold", 0))
     local = moment.replace(tzinfo=zone, fold=saved.get("fold", 0))
-    # Another language may have changed the time without the zone's rules.
+    # Another language may have changed the time without the rules of the zone.
     return local if local.utcoffset() == moment.utcoffset() else moment.astimezone(zone)
 
 
@@ -151,7 +152,7 @@ _FORMS: Mapping[type, Form] = {
             PureWindowsPath,
         )
     },
-    # A path of another system is kept as one: it can be looked at here, not opened.
+    # A path of another system stays a path of that system: a program can inspect it, not open it.
     PosixPath: _path(PosixPath, Path if os.name == "posix" else PurePosixPath),
     WindowsPath: _path(WindowsPath, Path if os.name == "nt" else PureWindowsPath),
     re.Pattern: Form(
@@ -187,7 +188,7 @@ class Forms:
         types: Enums, dataclasses, named tuples and models of pydantic.
 
     Raises:
-        TypeError: One of them is of another kind, or two have the same name.
+        TypeError: A type is of another kind, or two types have the same name.
     """
 
     def __init__(self, types: Iterable[type] = ()) -> None:
@@ -200,11 +201,11 @@ class Forms:
             self._by_type[kind] = self._by_name[form.name] = form
 
     def of(self, kind: type) -> Form | None:
-        """Return the form of a type; subclasses of it have none."""
+        """Return the form of a type. Subclasses of the type have no form."""
         return self._by_type.get(kind)
 
     def named(self, name: object) -> Form | None:
-        """Return the form that goes by a name."""
+        """Return the form with a name."""
         return self._by_name.get(name) if isinstance(name, str) else None
 
 

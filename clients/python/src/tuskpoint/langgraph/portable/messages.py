@@ -50,23 +50,23 @@ MESSAGES: Mapping[str, type[BaseMessage]] = {
         ToolMessage,
     )
 }
-"""The classes that LangChain.js has under the same names."""
+"""Classes that LangChain.js has under the same names."""
 
 TOOL_CHUNK = "langchain_core.messages.ToolMessageChunk"
-"""LangChain.js loses the `tool_call_id` of this class when it loads one."""
+"""Class whose `tool_call_id` LangChain.js loses when it loads a message."""
 
-# Names that LangChain.js changes into camel case and back into the same.
+# Names that LangChain.js changes into camel case and back into the same names.
 _SAFE_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z][a-z0-9]+)*")
 
 
 def arguments(message: BaseMessage) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of what a message is rebuilt from.
+    """Yield the names and values of the arguments that rebuild a message.
 
-    What is `None` by default and by value is left out: LangChain.js distinguishes a missing ID from
-    one that is null.
+    Arguments that are `None` by default and by value are left out: LangChain.js distinguishes a
+    missing ID from an ID that is null.
 
     Raises:
-        NotPortable: A field beyond those of the class has a name that LangChain.js changes.
+        NotPortable: An additional field has a name that LangChain.js changes.
     """
     for name, field in type(message).model_fields.items():
         value = getattr(message, name)
@@ -93,17 +93,17 @@ def message_class(identity: object) -> type[BaseMessage] | None:
 
 
 def build_message(kind: type[BaseMessage], members: Mapping[str, Any]) -> BaseMessage:
-    """Make a message of what either language saved of it.
+    """Build a message from the arguments that either language saved.
 
-    As in LangGraph, a part that the class does not accept is kept rather than refused: another
-    language or version has found it valid.
+    Like LangGraph, the function keeps a part that the class does not accept: another language or
+    version accepted the part.
 
     Raises:
-        ValueError: What every message of the class has is missing.
+        ValueError: A part that every message of the class has is missing.
     """
     keywords = {name: value for name, value in members.items() if name != "type"}
     if "content" in keywords:
-        keywords.pop("content_blocks", None)  # LangChain.js saves blocks under both names
+        keywords.pop("content_blocks", None)  # LangChain.js saves content blocks under both names
     if isinstance(keywords.get("tool_calls"), list):
         keywords["tool_calls"] = [_with_id(call) for call in keywords["tool_calls"]]
     try:
@@ -120,5 +120,5 @@ def build_message(kind: type[BaseMessage], members: Mapping[str, Any]) -> BaseMe
 
 
 def _with_id(call: Any) -> Any:
-    """Return a tool call with the ID that LangChain.js may leave out and LangChain may not."""
+    """Return a tool call with an ID, which LangChain.js may leave out and LangChain needs."""
     return {"id": None, **call} if isinstance(call, dict) else call

@@ -1,8 +1,8 @@
-"""From the JSON that LangGraph.js, or `writer`, wrote to values of Python.
+"""Values of Python from the JSON that LangGraph.js, or `writer`, wrote.
 
-What is built is decided by the tables of this package. Names in the data are looked up there;
-nothing is imported, and no method is called because of data. A form that is not known, or
-has no counterpart in Python, stays the object that it is in JSON, as a `Record`.
+Only the tables of this package decide what is built. Names in the data are looked up there; nothing
+is imported, and no method is called because of data. A form that is unknown, or has no counterpart
+in Python, becomes a `Record`, which keeps the JSON object unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MALFORMED = (
     ArithmeticError,
     AttributeError,
     LookupError,
-    OSError,  # of a time zone that is a directory
+    OSError,  # the name of a time zone that is a directory
     TypeError,
     ValueError,
     re.error,
@@ -45,7 +45,7 @@ _OF_THE_FORM = frozenset({"lc", "type", "class"})
 
 
 class _Undefined(Enum):
-    """JavaScript's `undefined`: a property without value is as if it were not there."""
+    """`undefined` of JavaScript: a property with this value counts as missing."""
 
     UNDEFINED = auto()
 
@@ -54,23 +54,23 @@ _UNDEFINED = _Undefined.UNDEFINED
 
 
 class _InertError(Exception):
-    """The object has no counterpart here and stays as it is."""
+    """The object has no counterpart in Python and stays unchanged."""
 
 
 class _Surroundings(Enum):
-    """What surrounds a value, which decides how far it is believed."""
+    """Surroundings of a value, which decide which forms are recognized in it."""
 
     STATE = auto()
     MESSAGE = auto()
     ESCAPED = auto()
-    """LangChain.js wrapped a plain object that looked like a serial form: it is not one."""
+    """A plain object that looked like a serial form, and that LangChain.js therefore wrapped."""
 
 
 class Reader:
-    """Reads one value after another; it keeps nothing of them.
+    """Reads one value after another, without state between values.
 
     Args:
-        forms: The further types that have a form.
+        forms: Forms of further types.
     """
 
     def __init__(self, forms: Forms) -> None:
@@ -80,7 +80,7 @@ class Reader:
         """Return the value that JSON encodes.
 
         Raises:
-            ValueError: It is no JSON, nested too deeply, or a form in it is malformed.
+            ValueError: The text is not JSON, is nested too deeply, or has a malformed form.
         """
         try:
             value = self._tree(json.loads(text), _Surroundings.STATE)
@@ -127,7 +127,7 @@ class Reader:
                 members[key] = value
         return members
 
-    # --- LangChain's and JavaScript's own ----------------------------------------------
+    # --- forms of LangChain and JavaScript ---------------------------------------------
 
     def _message(self, node: dict[str, Any]) -> Any:
         kind = message_class(node.get("id")) if node.get("type") == "constructor" else None
@@ -151,7 +151,7 @@ class Reader:
         marks = node.get("kwargs")
         return build(self._list(args, where), marks if isinstance(marks, dict) else {})
 
-    # --- Python's own ------------------------------------------------------------------
+    # --- forms of Python ---------------------------------------------------------------
 
     def _python(self, node: dict[str, Any], where: _Surroundings) -> Any:
         name = node.get("class")
@@ -163,7 +163,7 @@ class Reader:
         parts = {key: item for key, item in node.items() if key not in _OF_THE_FORM}
         if (
             where is _Surroundings.ESCAPED
-        ):  # LangChain.js wraps this form too: what is in it is ours again
+        ):  # LangChain.js wraps this form too: its content has the forms of this package again
             where = _Surroundings.MESSAGE
         try:
             return build(self._plain(parts, where))
@@ -174,7 +174,7 @@ class Reader:
 
 
 def _large(number: int) -> int | float:
-    """Return what digits beyond the safe integers mean: a double of JavaScript, rounded, or all."""
+    """Return the number of digits beyond the safe integers: a JavaScript double, or exact."""
     is_rounded = double_prints(number) and int(float(number)) != number
     return float(number) if is_rounded else number
 
@@ -188,7 +188,7 @@ def _is_name(identity: list[Any]) -> bool:
 
 def _set(args: list[Any], marks: Fields) -> Any:
     items = _hashed(_only_list(args))
-    if len(items) != len(args[0]):  # 1 and true are two items there, and one here
+    if len(items) != len(args[0]):  # 1 and true are two items in JavaScript, and one item in Python
         raise _InertError
     return items if marks.get("python") == "frozenset" else set(items)
 
@@ -243,7 +243,7 @@ def _entries(pairs: list[Any]) -> dict[Any, Any]:
 
 
 def _frozen(item: Any) -> Any:
-    """Return an item as it can be hashed: its lists were tuples."""
+    """Return an item in a form that can be hashed: its lists were tuples."""
     if isinstance(item, list):
         return tuple(_frozen(part) for part in item)
     return frozenset(item) if isinstance(item, set) else item
@@ -259,7 +259,7 @@ _CONSTRUCTORS: Mapping[str, Callable[[list[Any], Fields], Any]] = {
 _METHODS: Mapping[str, str] = {"Uint8Array": "from"}
 
 
-# --- what only `writer` writes --------------------------------------------------------------
+# --- forms that only `writer` writes --------------------------------------------------------
 
 
 def _document(parts: Fields) -> Document:

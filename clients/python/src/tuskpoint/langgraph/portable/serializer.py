@@ -1,4 +1,4 @@
-"""The serializer for `TuskPointSaver` that writes what LangGraph.js reads."""
+"""Serializer for `TuskPointSaver` that writes values which LangGraph.js reads."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from .writer import Writer
 
 
 class PortableSerializer(JsonPlusSerializer):
-    """Writes what LangGraph.js reads, and reads what LangGraph.js writes.
+    """Writes values that LangGraph.js reads, and reads values that LangGraph.js writes.
 
-    Values have the type `json`, or `bytes` if they are nothing but bytes. What the default
-    serializer wrote earlier in the same thread is read as before, so a thread can be switched at
-    any checkpoint.
+    Values have the type `json`; a value that is only bytes has the type `bytes`. The serializer
+    also reads values that the default serializer wrote, so a thread can be switched at any
+    checkpoint.
 
-    Reading makes objects of LangChain's messages, of a few types of the library and of `types`,
-    and of nothing else; names in the data are looked up, never imported. That holds for its own
-    types. What the default serializer wrote is read by the rules of LangGraph.
+    Reading builds only LangChain's messages, a few types of Python's library and objects of
+    `types`; names in the data are looked up, never imported. Values that the default serializer
+    wrote are read by the rules of LangGraph.
 
     Args:
-        types: Enums, dataclasses, named tuples and models of pydantic whose objects may be
-            saved. Each is written with its name and its fields. A reader in Python must
-            name them too; otherwise they stay a `Record`.
-        options: For what the default serializer wrote: `allowed_msgpack_modules` and other
-            arguments of LangGraph's `JsonPlusSerializer`.
+        types: Enums, dataclasses, named tuples and models of pydantic whose objects may be saved.
+            Each object is written with the name of its type and its fields. A reader in Python must
+            name the types too; otherwise the objects stay `Record`s.
+        options: Arguments of LangGraph's `JsonPlusSerializer`, such as `allowed_msgpack_modules`,
+            for values that the default serializer wrote.
 
     Raises:
-        TypeError: One of `types` is of another kind.
+        TypeError: A type in `types` is of another kind.
     """
 
     def __init__(self, types: Iterable[type] = (), **options: Any) -> None:
@@ -44,8 +44,8 @@ class PortableSerializer(JsonPlusSerializer):
         """Return the type and the bytes of a value.
 
         Raises:
-            NotPortable: Something in it has no portable form; the message names its type and
-                its place.
+            NotPortable: A part of the value has no portable form. The message names the type and
+                the place of the part.
         """
         if type(obj) is bytes:
             return "bytes", obj
@@ -56,7 +56,7 @@ class PortableSerializer(JsonPlusSerializer):
 
         Raises:
             ValueError: The bytes are not of this type.
-            NotImplementedError: The type is not known.
+            NotImplementedError: The type is unknown.
         """
         kind, content = data
         if kind == "json":

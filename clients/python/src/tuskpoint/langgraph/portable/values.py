@@ -1,4 +1,4 @@
-"""Types of portable values that Python does not have, and the error for other values."""
+"""Types of portable values that Python does not have, and the error for values without a form."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from decimal import Decimal
 from typing import Any
 
 MAX_SAFE_INTEGER = 2**53 - 1
-"""Up to here JavaScript, whose numbers are doubles, has every integer."""
+"""Greatest integer up to which JavaScript, whose numbers are doubles, has every integer."""
 
 _PLAIN_INTEGERS = 10**21  # JavaScript writes larger numbers with an exponent
 
 
 def double_prints(integer: int) -> bool:
-    """Return whether these are the digits with which JavaScript writes a number.
+    """Return whether digits are the digits with which JavaScript writes a number.
 
-    The number need not be the integer: JavaScript writes only as many digits of a double as
-    distinguish it from its neighbours, and zeros after them.
+    The number need not equal the integer: JavaScript writes only as many digits of a double as
+    distinguish the double from its neighbours, and zeros after them.
     """
     return abs(integer) < _PLAIN_INTEGERS and Decimal(repr(float(integer))) == integer
 
@@ -25,7 +25,7 @@ class NotPortable(TypeError):
     """A value has no form that another language reads and Python reads back.
 
     Attributes:
-        path: Its place in the value that was to be saved, such as `$.messages[0].artifact`.
+        path: Place of the part in the value to be saved, such as `$.messages[0].artifact`.
     """
 
     def __init__(self, problem: str) -> None:
@@ -35,7 +35,7 @@ class NotPortable(TypeError):
 
     @property
     def path(self) -> str:
-        """Return the place of the value in what is saved, such as `$.plan.steps[0]`."""
+        """Place of the part in the value to be saved, such as `$.plan.steps[0]`."""
         return "$" + "".join(reversed(self._places))
 
     def below(self, place: str) -> None:
@@ -49,33 +49,34 @@ class NotPortable(TypeError):
 class Map(dict[Any, Any]):
     """A `Map` of JavaScript whose keys are all strings.
 
-    It is the dictionary of its entries; being of this class it goes back as a `Map` and not as
-    an object. Maps with other keys are plain dictionaries, which go back as maps anyway.
+    The class is a dictionary of the entries. An instance is saved again as a `Map`, not as an
+    object. Maps with other keys are plain dictionaries, which are saved as maps anyway.
     """
 
 
 class Record(dict[str, Any]):
-    """An object in LangChain's serial form that has no Python form here, as it came.
+    """An object in LangChain's serial form that has no Python form, unchanged.
 
-    It names a class that is not allowed, or it is a `Set` or `Map` of JavaScript whose items
-    Python cannot hash or distinguish. Nothing of it is decoded; saved again it is the same JSON.
+    The object names a class that is not allowed, or it is a `Set` or `Map` of JavaScript whose
+    items Python cannot hash or distinguish. No part of the object is decoded; saved again, it is
+    the same JSON.
     """
 
 
 @dataclass(frozen=True)
 class RegExp:
-    """A regular expression of JavaScript, whose dialect is not Python's."""
+    """A regular expression of JavaScript. Its dialect differs from Python's."""
 
     source: str
     flags: str = ""
 
 
 class PortableError(Exception):
-    """An exception that was saved: its class by name only, and its message.
+    """An exception that was saved as its message and the name of its class.
 
     Attributes:
-        message: What `str()` of it was.
-        name: Name of its class, such as "ValueError"; "Error" if JavaScript saved it.
+        message: Result of `str()` of the exception.
+        name: Name of the exception's class, such as "ValueError"; "Error" if JavaScript saved it.
     """
 
     def __init__(self, message: str, name: str = "Error") -> None:

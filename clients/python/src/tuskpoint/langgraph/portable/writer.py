@@ -1,9 +1,9 @@
-"""From values of Python to the JSON that LangGraph.js writes and reads.
+"""JSON that LangGraph.js writes and reads, from values of Python.
 
-The forms are those of `serde/jsonplus.js` of @langchain/langgraph-checkpoint 1.2: `lc: 1` for
-LangChain's objects, `lc: 2` for bytes, sets, maps, errors and snapshots. Whatever JavaScript has
-no form for is `{"lc": 2, "type": "python", "class": ...}`, which it reads as an object with these
-properties and writes back as it was.
+`serde/jsonplus.js` of @langchain/langgraph-checkpoint 1.2 defines the forms: `lc: 1` for
+LangChain's objects, `lc: 2` for bytes, sets, maps, errors and snapshots. A value without a form in
+JavaScript is `{"lc": 2, "type": "python", "class": ...}`, which JavaScript reads as an object with
+these properties and writes back unchanged.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from .values import (
 )
 
 MAX_DEPTH = 100
-"""Levels of arrays and objects in a value."""
+"""Most levels of arrays and objects in a value."""
 
 MAX_MESSAGE_DEPTH = 46
-"""Levels in a message: LangChain.js stops at 50, and the form of one thing takes up to 4."""
+"""Most levels in a message: LangChain.js stops at 50, and one form has up to 4 levels."""
 
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
-# What JavaScript takes for one of its own objects, by the property `lg_name`.
+# Properties `lg_name` by which JavaScript recognizes its own objects.
 _JS_CLASSES = frozenset({"Send", "DeltaSnapshot", "Overwrite", "Command"})
 
 _ESCAPE = "__lc_escaped__"
 _PROTOTYPE = "__proto__"
 
 Json = Any
-"""What `json` writes: str, int, float, bool, None, list, dict."""
+"""Types that `json` writes: str, int, float, bool, None, list, dict."""
 
 
 class Writer:
-    """Writes one value after another; it keeps nothing of them.
+    """Writes one value after another, without state between values.
 
     Args:
-        forms: The further types that have a form.
+        forms: Forms of further types.
     """
 
     def __init__(self, forms: Forms) -> None:
@@ -64,7 +64,7 @@ class Writer:
         """Return a value as JSON in UTF-8.
 
         Raises:
-            NotPortable: Something in it has no form; the message names it and its place.
+            NotPortable: A part of the value has no form. The message names the part and its place.
         """
         text = json.dumps(self._tree(value, 0, None), ensure_ascii=False, separators=(",", ":"))
         try:
@@ -72,11 +72,11 @@ class Writer:
         except UnicodeEncodeError:  # half of a surrogate pair: JSON can spell it, UTF-8 cannot
             return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text).encode()
 
-    # `level` counts levels from the outermost message on; outside of messages it is None.
+    # `level` counts levels from the outermost message; outside of messages it is None.
 
     def _tree(self, value: Any, depth: int, level: int | None) -> Json:
         kind = type(value)
-        if kind is str and value.isascii():  # most of what there is, without further ado
+        if kind is str and value.isascii():  # most values, without further checks
             return value
         write = _WRITERS.get(kind)
         if kind in _SCALARS and write is not None:
@@ -111,7 +111,7 @@ class Writer:
             return value
         try:
             return _python("builtins.int", value=str(value))
-        except ValueError as error:  # Python's own limit of digits
+        except ValueError as error:  # Python limits the number of digits
             raise NotPortable(f"the integer is too long: {error}") from None
 
     def _number(self, value: float, depth: int, level: int | None) -> Json:
@@ -169,7 +169,7 @@ class Writer:
         kind = type(value).__name__
         below = None if level is None else level + 2
         items = [self._at("<item>", item, depth + 3, below) for item in value]
-        items.sort(key=_JSON.encode)  # equal sets are equal bytes, and stored once
+        items.sort(key=_JSON.encode)  # gives equal sets equal bytes, stored once
         if level is None:
             return _constructor("Set", [items], python=None if kind == "set" else kind)
         return _python(f"builtins.{kind}", value=items)
@@ -208,7 +208,7 @@ class Writer:
         return {"lc": 1, "type": "constructor", "id": identity, "kwargs": kwargs}
 
     def _document(self, value: Document, depth: int, level: int | None) -> Json:
-        # The properties that a document has in JavaScript, which has no serial form of it.
+        # The properties of a document in JavaScript, which has no serial form of a document.
         below = _below(level)
         return _python(
             "langchain_core.documents.Document",
@@ -237,7 +237,7 @@ class Writer:
         raise NotPortable(_advice(kind))
 
     def _field(self, name: str, value: Any, depth: int, level: int | None) -> Json:
-        if name == "value":  # the content of the object rather than a part of it
+        if name == "value":  # the content of the object, not a part
             return self._tree(value, depth, level)
         return self._at(f".{name}", value, depth, level)
 
@@ -251,7 +251,7 @@ class Writer:
             return _constructor("Error", [message])
         return _python("builtins.Exception", name=name, message=message)
 
-    # --- objects of LangGraph: found only where `langgraph` itself is in use --------------
+    # --- objects of LangGraph: only where `langgraph` itself is in use --------------------
 
     def _send(self, value: Any, depth: int, level: int | None) -> Json:
         below = _below(level)
@@ -290,7 +290,7 @@ def _same(_writer: Writer, value: Any, _depth: int, _level: int | None) -> Json:
     return value
 
 
-# Types are compared exactly: a subclass means something that its base would not bring back.
+# Types are compared exactly: the base of a subclass would not restore the subclass.
 _WRITERS: Mapping[type, Write] = {
     str: Writer._string,
     int: Writer._integer,
@@ -340,7 +340,7 @@ def _constructor(
     method: str | None = None,
     python: str | None = None,
 ) -> dict[str, Json]:
-    """Return JavaScript's form of its own objects; it ignores `kwargs`, where Python's type is."""
+    """Return JavaScript's form of its own objects. It ignores `kwargs`, which has Python's type."""
     return {
         "lc": 2,
         "type": "constructor",
@@ -360,19 +360,19 @@ def _member(key: Any) -> str:
 
 
 def _looks_like_an_object(value: Mapping[str, Any], *, in_message: bool) -> bool:
-    """Return whether a reader would take a plain dictionary for something else."""
-    if in_message and ("lc" in value or _ESCAPE in value):  # LangChain.js wraps these
+    """Return whether a reader would mistake a plain dictionary for another object."""
+    if in_message and ("lc" in value or _ESCAPE in value):  # LangChain.js wraps such dictionaries
         return True
     version = value.get("lc")
     if isinstance(version, int | float) and version in (1, 2):
         return True
     name = value.get("lg_name")
-    # A property of this name sets an object's prototype, and is gone.
+    # A property of this name sets the prototype of an object in JavaScript, and is lost.
     return _PROTOTYPE in value or (isinstance(name, str) and name in _JS_CLASSES)
 
 
 def _timeout(policy: Any) -> Json:
-    """Return a timeout as JavaScript has it: in milliseconds."""
+    """Return a timeout in JavaScript's form: in milliseconds."""
     return {
         **({} if policy.run_timeout is None else {"runTimeout": policy.run_timeout * 1000}),
         **({} if policy.idle_timeout is None else {"idleTimeout": policy.idle_timeout * 1000}),
