@@ -280,7 +280,7 @@ class UnitOfWork:
         return checkpoint
 
     def raised_from(self, log: ThreadCacheEntry, checkpoint_ns: str, checkpoint_id: str) -> str:
-        """Return the ID that a save with a generated ID got instead; empty if the save kept its ID.
+        """Return the ID that a save with a generated ID got instead; empty if there is none.
 
         Both IDs end with the same random bits.
         """

@@ -236,7 +236,7 @@ class Postgres(Backend):
     def in_transaction(self, connection: Connection) -> bool:
         """Return whether a transaction is open, failed or not."""
         driver = driver_of(connection)
-        with suppress(psycopg.Error):  # the status shows a lost connection
+        with suppress(psycopg.Error):  # the status shows the failure
             driver.receive()
         status = driver.info.transaction_status
         return status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)

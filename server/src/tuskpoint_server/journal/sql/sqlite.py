@@ -64,7 +64,7 @@ class Sqlite(Backend):
     name = "sqlite"
     is_local = True
     is_shared = False  # a lock in the data directory keeps other servers away
-    # One more than a single long read needs; further threads would only contend for the
+    # One more than a long read occupies; further threads would only contend for the
     # interpreter's lock.
     reader_threads = 2
     _begin_read = "BEGIN"
