@@ -1,4 +1,4 @@
-"""What a collection needs of the journal: own blobs that it empties, and which threads live."""
+"""Journal rows for a collection: own blobs that the collection empties, and live threads."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _LIVE = Statement(
 
 
 def read_emptied_blobs(connection: Connection) -> frozenset[str]:
-    """Return the own blobs that nothing needs, and that a collection may not have removed yet."""
+    """Return own, unneeded blobs that an earlier collection may not have removed yet."""
     row = _GET.run(connection).fetchone()
     return frozenset(json.loads(row[0])) if row is not None else frozenset()
 
 
 def note_emptied(batch: UnitOfWork, blobs: Iterable[str]) -> None:
-    """Note own blobs that nothing needs: a crash may come before they are removed."""
+    """Note own blobs that nothing needs: the process may crash before it removes them."""
     names = sorted(read_emptied_blobs(batch.connection) | set(blobs))
     _PUT.run(batch.connection, name=_EMPTIED, value=json.dumps(names))
 
 
 def forget_emptied(batch: UnitOfWork) -> None:
-    """Forget them: they are removed."""
+    """Forget the noted blobs, which are removed."""
     _FORGET.run(batch.connection)
 
 
 def live_incarnations(
     connection: Connection, tenant: str, thread_ids: Iterable[str]
 ) -> dict[str, int]:
-    """Return the incarnations of those of some threads that live."""
+    """Return the incarnations of the live threads among some threads."""
     return dict(_LIVE.run_listed(connection, thread_ids, of_tenant=tenant))

@@ -1,9 +1,9 @@
 """Expiry of stored blobs, as far as the store's answers show it.
 
 A store that lets blobs expire counts time in epochs of one length. Some answers name the epoch,
-none names its start, so the clock keeps bounds: epoch 0 began after `_low` and not after `_high`.
-For a blob that ends with the start of an epoch it gives the earliest possible time. Due blobs that
-could not be stored again are noted here too.
+none names its start, so the clock keeps bounds: epoch 0 started after `_low` and not after `_high`.
+For a blob that ends with the start of an epoch, the clock returns the earliest possible time. This
+module also notes due blobs that could not be stored again.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from ..rows.lifetimes import DueBlob
 _log = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 30.0
-_UNKNOWN_US = 1 << 62  # stands for a bound that is not known
-_FALL = 2  # epochs; answers of concurrent puts differ by fewer
+_UNKNOWN_US = 1 << 62  # stands for an unknown bound
+_FALL = 2  # epochs; the epochs in answers of concurrent puts differ by less
 
 
 class EpochClock:
-    """Bounds of a store's epochs. Safe to use from any thread.
+    """Clock that keeps bounds of a store's epochs. Safe to use from any thread.
 
     Times are microseconds since the Unix epoch. An epoch has no length if stored blobs never
-    expire; a put asks for `epochs` of them, at least 1. `on_new_epoch` is called in the thread of
-    the reader that saw a new epoch; `fallen` are two epochs of which the later one is lower, which
-    only a new network explains.
+    expire; a put asks for `epochs` epochs, at least 1. `on_new_epoch` is called in the thread of
+    the reader that saw a new epoch; `fallen` is a pair of epochs where the later one is lower,
+    which only a new network explains.
     """
 
     def __init__(self, epoch_s: float | None, epochs: int = 1) -> None:
@@ -49,15 +49,15 @@ class EpochClock:
     def stored(self, blob: StoredBlob, now_us: int) -> int | None:
         """Note the answer of a put; return the earliest time at which the blob may be gone.
 
-        `None` if it never is.
+        Returns `None` if the blob never expires.
         """
         if self.length_us is None or blob.end_epoch is None:
             return None
         if blob.epoch is not None:
             self.observe(blob.epoch, now_us)
         else:
-            # The store accepted a blob that lasts at least as long as asked for: the epoch that
-            # many before its end had not begun.
+            # The store accepted a blob that lasts at least `epochs` epochs: so the epoch `epochs`
+            # before the blob's end had not started.
             low = now_us - (blob.end_epoch - self.epochs + 1) * self.length_us
             with self._lock:
                 self._low = max(self._low, low)
@@ -66,7 +66,7 @@ class EpochClock:
         return self.expire_us(blob.end_epoch)
 
     def observe(self, epoch: int, at_us: int) -> None:
-        """Note that an epoch was the current one at a time; the newest note wins."""
+        """Note the current epoch at a given time; the newest note wins."""
         if self.length_us is None:
             return
         low = at_us - (epoch + 1) * self.length_us
@@ -86,14 +86,14 @@ class EpochClock:
             self.on_new_epoch()
 
     def expire_us(self, end_epoch: int) -> int | None:
-        """Return the earliest time at which an epoch may begin; `None` if it is not known."""
+        """Return the earliest time at which an epoch may start; `None` if unknown."""
         with self._lock:
             if self._low == -_UNKNOWN_US or self.length_us is None:
                 return None
             return self._low + end_epoch * self.length_us
 
     def epoch_at(self, now_us: int) -> int | None:
-        """Return the latest epoch that must have begun; `None` if it is not known."""
+        """Return the latest epoch that must have started; `None` if unknown."""
         with self._lock:
             if self._newest is None or self.length_us is None:
                 return None
@@ -102,30 +102,30 @@ class EpochClock:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    since_us: int  # time of the first one
+    since_us: int  # time of the first failure
     last: FlushTrouble
     retry_us: int
     attempts: int
     gone: bool
-    end_us: int  # of the blob; if it is not known, one margin after the first failure
+    end_us: int  # end of the blob; if unknown, one margin after the first failure
 
 
 @dataclass(eq=False)
 class FailingBlobs:
-    """The needed blobs of all tenants that are not stored again.
+    """Needed blobs of all tenants whose renewal fails.
 
-    A blob is due at the margin before its end.
+    A blob is due for renewal one margin before its end.
     """
 
     _clock_us: Callable[[], int]
     _margin_us: int
     _epoch_us: int
-    _longest_pause_s: float  # between attempts
-    # by tenant and blob
+    _longest_pause_s: float  # longest pause between attempts
+    # failures by tenant and blob
     _of: defaultdict[str, dict[str, _Failure]] = field(default_factory=lambda: defaultdict(dict))
 
     def note(self, tenant: str, blob: DueBlob, refusal: Refusal) -> bool:
-        """Note a failure, and return whether the blob is gone."""
+        """Note a failed renewal; return whether the blob is gone."""
         now_us = self._clock_us()
         failure = self._of[tenant].get(blob.blob_id)
         attempts = failure.attempts + 1 if failure else 1
@@ -150,11 +150,11 @@ class FailingBlobs:
         return gone
 
     def forget(self, tenant: str, blob_id: str) -> None:
-        """Note that a blob is stored again, or not needed any more."""
+        """Forget a blob that is stored again or is no longer needed."""
         self._of[tenant].pop(blob_id, None)
 
     def keep_only(self, tenant: str, due: Collection[str]) -> None:
-        """Forget the blobs of a tenant that are not due any more."""
+        """Forget the blobs of a tenant that are no longer due."""
         self._of[tenant] = {
             blob_id: failure for blob_id, failure in self._of[tenant].items() if blob_id in due
         }
@@ -164,11 +164,11 @@ class FailingBlobs:
         self._of.clear()
 
     def count(self, tenant: str) -> int:
-        """Return how many blobs of a tenant fail."""
-        return len(self._of.get(tenant, ()))  # it may be asked from another thread
+        """Return the number of a tenant's failing blobs."""
+        return len(self._of.get(tenant, ()))  # another thread may call this
 
     def trouble(self, tenant: str) -> FlushTrouble | None:
-        """Return the last failure of a tenant."""
+        """Return the last failed renewal of a tenant."""
         troubles = [failure.last for failure in self._of[tenant].values()]
         return max(troubles, key=lambda trouble: trouble.at_us, default=None)
 
@@ -180,31 +180,31 @@ class FailingBlobs:
         }
 
     def pauses_s(self) -> list[float]:
-        """Return the seconds to the next attempt of each."""
+        """Return the seconds to the next attempt, for each blob."""
         now_us = self._clock_us()
         failures = (failure for by_blob in self._of.values() for failure in by_blob.values())
         return [(failure.retry_us - now_us) / 1e6 for failure in failures]
 
     def is_late(self, blob: DueBlob) -> bool:
-        """Return whether only half the margin is left of a blob."""
+        """Return whether less than half the margin remains until a blob expires."""
         soon_us = self._clock_us() + self._margin_us // 2
         return blob.expire_us is not None and blob.expire_us < soon_us
 
     def is_endangered(self, tenant: str, blob: DueBlob) -> bool:
-        """Return whether a blob that fails is gone, or has to be saved now."""
+        """Return whether a failing blob is gone, or must be saved now."""
         failure = self._of[tenant].get(blob.blob_id)
         return failure is not None and (
             failure.gone or self.is_late(blob._replace(expire_us=failure.end_us))
         )
 
     def is_over(self, tenant: str, blob: DueBlob) -> bool:
-        """Return whether the store does not have a blob, and should not have it any more.
+        """Return whether the store lacks a blob whose time is over.
 
-        One that should still last may be there again tomorrow: the wrong network may have been
-        asked for it.
+        A missing blob whose time is not over may be back tomorrow: the server may have asked the
+        wrong network.
         """
         failure = self._of[tenant].get(blob.blob_id)
-        # The earliest end that is possible is less than an epoch before the true one.
+        # The earliest possible end is less than an epoch before the true end.
         return (
             failure is not None
             and failure.gone

@@ -1,9 +1,10 @@
-"""Keeping needed members in the blob store: checks at intervals for blobs that are due.
+"""Keeps needed members in the blob store: checks at intervals for blobs that are due.
 
-Renews every blob that may expire within the margin, and every one whose end is unknown. A blob that
-was stored in the newest known epoch gains nothing by it, unless the next epoch has begun unnoticed:
-of such blobs one is tried at a time. Failures are reported (log, metrics, status) and tried again;
-if half the margin is left, or the blob is gone, its members are stored elsewhere.
+Each check renews the blobs that may expire within the margin, and the blobs whose end is unknown. A
+blob that was stored in the newest known epoch gains nothing from a renewal, unless the next epoch
+has started unnoticed: of such blobs one is tried at a time. Failures are reported (log, metrics,
+status) and retried; if half the margin is left, or the blob is gone, its members are stored
+elsewhere.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from .repair import Repair, Round, Survey, SurveyedBlob, survey
 
 _log = logging.getLogger(__name__)
 
-BATCH = 256  # blobs that are looked at together
+BATCH = 256  # blobs that are handled together
 
-ROUND_BLOBS = 1024  # blobs of one round; another one follows at once if more are due
+ROUND_BLOBS = 1024  # most blobs of one round; if more are due, the next round follows at once
 
 SHORTEST_PAUSE_S = 0.05
 ROUNDS_PER_EPOCH = 8
@@ -60,10 +61,10 @@ class Lifetime:
         self._unlike: set[str] = set()
         self._damaged: set[str] = set()
         self._lost: set[str] = set()
-        self._lacking: set[str] = set()  # tenants of which segments are lost
+        self._lacking: set[str] = set()  # tenants with lost segments
         self._earliest: dict[str, int | None] = {}
         self._reckoned_us: int | None = None
-        # Half of the store's concurrent puts: flushes must get through.
+        # Half of the store's concurrent puts: the other half remains for flushes.
         self._gate = asyncio.Semaphore(max(1, self._blobs.limits.puts_at_once // 2))
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -86,14 +87,14 @@ class Lifetime:
         )
 
     async def start(self) -> None:
-        """Load the epochs that the journal has seen, and begin to check."""
-        # Another server may have kept the blobs since the last stop.
+        """Load the epochs that the journal has seen, and start to check."""
+        # Another server may have renewed the blobs since the last stop.
         self.failing.clear()
         self._earliest.clear()
         self._reckoned_us = None
         for epoch, at_us in await self._parts.database.query(lifetimes.observations):
             self._epochs.observe(epoch, at_us)
-        self._epochs.fallen = None  # it was dealt with when it was seen
+        self._epochs.fallen = None  # the fall of the epoch was handled when it was seen
         self._lost |= await self._parts.database.query(losses.tenants)
         loop = asyncio.get_running_loop()
         self._epochs.on_new_epoch = partial(loop.call_soon_threadsafe, self._wake.set)
@@ -107,12 +108,12 @@ class Lifetime:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def damaged(self, tenant: str) -> None:
-        """Note that a flush could not read stored bytes: check at once."""
+        """Note that a flush could not read stored bytes, and check at once."""
         self._damaged.add(tenant)
         self._wake.set()
 
     def lost(self, tenant: str) -> None:
-        """Note that the store lost blobs of a tenant: store again what the journal still has."""
+        """Note that the store lost blobs of a tenant, to store again what the journal has."""
         self._lost.add(tenant)
         self._wake.set()
 
@@ -121,7 +122,7 @@ class Lifetime:
         return await self._round(patient=False)
 
     def trouble(self, tenant: str) -> FlushTrouble | None:
-        """Return the last failure among the blobs that still fail, or that the network is new."""
+        """Return the last failure among the failing blobs, or the notice of a new network."""
         return self.failing.trouble(tenant) or self._fallen
 
     async def _run(self) -> None:
@@ -140,7 +141,7 @@ class Lifetime:
             await pause(pause_s, self._wake)
 
     def _pause_s(self) -> float | None:
-        """Return the seconds to the next look; `None`: until something is damaged."""
+        """Return the seconds to the next check; `None`: wait until something is damaged."""
         waits = self.failing.pauses_s()
         if self._damaged or self._lost:
             waits.append(FIRST_RETRY_S)
@@ -158,7 +159,7 @@ class Lifetime:
             for tenant in await self._parts.database.query(status.catalog_tenants):
                 if tenant in self._damaged:
                     try:
-                        await self._take(tenant, (), done)  # runs that cannot be read are replaced
+                        await self._take(tenant, (), done)  # replace runs that cannot be read
                     except Refusal as refusal:
                         if refusal.reason in _OF_JOURNAL:
                             raise
@@ -174,8 +175,8 @@ class Lifetime:
                 if self._epochs.length_us is None:
                     continue
                 await self._keep(tenant, done, patient=patient)
-                # Blobs are forgotten once they have certainly expired, and so are failures of blobs
-                # that are not due any more.
+                # Forget blobs that have certainly expired, and failures of blobs that are no longer
+                # due.
                 before_us = self._parts.clock_us() - self._epochs.length_us
                 await self._parts.lease.transact(
                     partial(lifetimes.drop_expired, tenant=tenant, before_us=before_us)
@@ -201,10 +202,10 @@ class Lifetime:
         (self._lacking.add if lacks else self._lacking.discard)(tenant)
 
     async def _replace_lost(self, tenant: str) -> bool:
-        """Read every needed member from the store, and store again what is not there.
+        """Read every needed member from the store, and store missing members again.
 
-        From the cache or the journal; what neither has becomes a gap. Ends with a new catalog.
-        Returns false if some of it has to wait.
+        The bytes come from the cache or the journal; a member that neither has becomes a gap. At
+        the end a new catalog is stored. Returns false if a part of the work has to wait.
         """
         flusher, done = self._flusher(tenant), Round()
         try:
@@ -234,14 +235,14 @@ class Lifetime:
         return not done.waits
 
     async def _is_broken(self, blob: SurveyedBlob) -> bool:
-        """Return whether the store itself lacks a needed member of a blob."""
+        """Return whether the store itself, without the cache, lacks a needed member of a blob."""
         contents = await read_each(origin(self._blobs), [member.location for member in blob.alive])
         return any(isinstance(content, Refusal) for content in contents)
 
     async def _follow_epochs(self) -> None:
         """Update the journal's times of expiry with the clock's newer bounds.
 
-        After a fall of the epoch every blob is renewed: its network is another one.
+        After the epoch has fallen, every blob is renewed, because the network is a new one.
         """
         if self._epochs.fallen is not None:
             old_epoch, new_epoch = self._epochs.fallen
@@ -265,7 +266,7 @@ class Lifetime:
             self._reckoned_us = origin_us
 
     async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
-        """Store blobs again that gain by it; then test whether an epoch has begun unnoticed."""
+        """Renew blobs that gain from it; then test whether an epoch has started unnoticed."""
         passed = self.failing.waiting(tenant) if patient else set()
         count = 0
         while True:
@@ -294,7 +295,9 @@ class Lifetime:
             if probing and (failed or self._epochs.epoch_at(self._parts.clock_us()) == epoch):
                 return
             if failed == BATCH and done.gone == gone_before:
-                return  # the store takes nothing now; single blobs that fail stop nobody
+                # the whole batch failed, so the store accepts nothing; single failures do not end
+                # the loop
+                return
 
     async def _due(
         self, tenant: str, limit: int, below_epoch: int | None, passed: Collection[str]
@@ -320,7 +323,8 @@ class Lifetime:
                 dense += [blob.without_ended() for blob in leaving if not blob.is_member]
                 for blob, refusal in await self._move(flusher, report, dense, done):
                     self._note_failure(tenant, blob, refusal, done)
-        if leaving:  # once nothing else needs them, they expire with their blob
+        # segments of deleted threads expire with their blob once no other thread needs them
+        if leaving:
             ended_segments = set().union(*(blob.of_ended for blob in leaving))
             await self.salvage.store_again(flusher, ended_segments, done)
         whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
@@ -336,10 +340,10 @@ class Lifetime:
     async def _survey(
         self, flusher: TenantFlusher, batch: Sequence[DueBlob]
     ) -> tuple[bool, Survey]:
-        """Return whether no pack is on its way, and the needed members of blobs.
+        """Return whether no pack is in flight, and the needed members of blobs.
 
-        Unreadable runs are replaced before. Blobs without needed members are forgotten, so that
-        they expire. The caller holds the flusher's turn.
+        Unreadable runs are replaced first. Blobs without needed members are forgotten, so that they
+        expire. The caller holds the flusher's turn.
         """
         tenant = flusher.tenant
         settled = True
@@ -373,11 +377,11 @@ class Lifetime:
         dense = [blob for blob in movable if blob.is_sparse or blob.blob.blob_id in self._unlike]
         capacity = self._blobs.limits.max_put_bytes or 0
         small = [blob for blob in movable if blob not in dense and 2 * blob.alive_bytes < capacity]
-        # Each is billed for a multiple of its content; together they are one.
+        # Each blob is billed for a multiple of its content, so small blobs are joined into one.
         return dense + small if len(dense) + len(small) > 1 else dense
 
     async def _renew(self, tenant: str, blob: DueBlob, done: Round) -> bool:
-        """Renew a blob; return whether the store took it."""
+        """Renew a blob; return whether the store accepted the renewal."""
         try:
             async with self._gate:
                 receipt = await self._blobs.renew(blob.blob_id)
@@ -389,7 +393,8 @@ class Lifetime:
         done.renewed += 1
         self.failing.forget(tenant, blob.blob_id)
         if any(stored.blob_id != blob.blob_id for stored in receipt.blobs):
-            self._unlike.add(blob.blob_id)  # its members have to be looked for there
+            # the renewed blob has another ID, so its members must be moved there
+            self._unlike.add(blob.blob_id)
             self._wake.set()
         unchanged = [stored.end_epoch for stored in receipt.blobs] == [blob.end_epoch]
         outcome = "unchanged" if unchanged else "renewed"
@@ -419,14 +424,14 @@ class Lifetime:
                     needed = [blob for blob in needed if blob.is_member]
                 except Refusal as refusal:
                     _log.warning("tenant %s: %s", tenant, refusal.message)
-        # Checkpoints that could not be moved are restored to the journal while they can be read.
+        # Checkpoints that cannot be moved are restored to the journal while they can be read.
         segments = {member.owner for blob in needed for member in blob.alive}
         await self.salvage.store_again(flusher, segments, done)
 
     async def _move(
         self, flusher: TenantFlusher, report: Survey, blobs: Sequence[SurveyedBlob], done: Round
     ) -> list[tuple[DueBlob, Refusal]]:
-        """Move the needed members of blobs; return the blobs with unreadable ones, and why."""
+        """Move the needed members of blobs; return blobs with unreadable members, and why."""
         lost = await self.salvage.move(flusher, report, blobs, done)
         damaged: list[tuple[DueBlob, Refusal]] = []
         for blob in blobs:

@@ -1,6 +1,7 @@
-"""Lost segments that can be read again, as when a disk is mounted again or a bucket restored.
+"""Lost segments that can be read again, for instance after a disk is mounted again.
 
-The journal forgets their gaps, and the next catalog records that these are closed.
+The journal forgets the gaps of these segments, and the next catalog records that the gaps are
+closed.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from ..rows import gaps, status
 
 _log = logging.getLogger(__name__)
 
-_LOOKED_FOR = 256  # at a time
+_LOOKED_FOR = 256  # segments that are read at a time
 
 
 async def look_again(
     flusher: TenantFlusher, database: Database, lease: Lease, blobs: BlobStore, now_us: int
 ) -> bool:
-    """Look for the lost segments of a tenant that are due; return whether some stay lost.
+    """Read the lost segments of a tenant that are due; return whether some remain lost.
 
     Raises:
         Refusal: The journal or the blob store does not answer, or a run cannot be read.
@@ -44,7 +45,7 @@ async def look_again(
     hashes = [gap.segment for gap in due if gap.segment]
     locations = await database.query(partial(segment_refs.by_hash, tenant=tenant, hashes=hashes))
     segments = Segments(origin(blobs), 0, recorded_places(database, tenant))
-    gap_numbers: dict[bytes, int] = {}  # numbers of the gaps by segment
+    gap_numbers: dict[bytes, int] = {}  # numbers of the gaps, by segment
     failures: list[tuple[int, str]] = []
     for gap in due:
         location = locations.get(gap.segment or b"")
@@ -67,11 +68,12 @@ async def look_again(
 
 
 async def _problem(segments: Segments, location: BlobLocation) -> str:
-    """Return why a segment cannot be read; empty if it can be read."""
+    """Return why a segment cannot be read; empty if it is readable."""
     try:
         await segments.read([location])
     except Refusal as refusal:
-        if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):  # of the segment's key
+        # refusals about the segment's key
+        if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):
             raise
         return refusal.message
     return ""
@@ -80,7 +82,7 @@ async def _problem(segments: Segments, location: BlobLocation) -> str:
 async def _close_gaps(
     database: Database, segments: Segments, tenant: str, hashes: Collection[bytes]
 ) -> list[GapRecord]:
-    """Return the recorded gaps of segments, closed."""
+    """Return records that close the gaps of segments."""
     known = await database.query(partial(status.catalog, tenant=tenant))
     if known is None:
         return []

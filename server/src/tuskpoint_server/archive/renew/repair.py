@@ -1,8 +1,8 @@
-"""Finding the needed members of blobs, and storing them elsewhere or again.
+"""Finds the needed members of blobs, and stores them elsewhere or again.
 
-Members that can be read, also from the local cache, go byte for byte into dense packs. The journal
-stores the others again if it has their content. Content that neither has is lost: a gap, with a
-record.
+Readable members, also from the local cache, are copied byte for byte into dense packs. The content
+of other members is stored again if the journal has it. Content that neither has is lost: it becomes
+a gap, with a record.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from ..rows.stored import stored_value
 
 @dataclass(frozen=True, slots=True)
 class SurveyedBlob:
-    """A blob and its members."""
+    """Blob and its members."""
 
     blob: DueBlob
-    alive: tuple[HeldMember, ...]  # needed ones, except the newest catalog
+    alive: tuple[HeldMember, ...]  # needed members, except the newest catalog
     dead: tuple[HeldMember, ...]
-    holds_catalog: bool  # the newest one
-    staying: tuple[HeldMember, ...] = ()  # needed, and stays while the others are moved
+    holds_catalog: bool  # whether the blob contains the newest catalog
+    staying: tuple[HeldMember, ...] = ()  # needed members that stay while the others are moved
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything in it is."""
+        """Whether a member of the blob is needed."""
         return bool(self.alive) or self.holds_catalog
 
     @property
@@ -61,12 +61,12 @@ class SurveyedBlob:
 
     @property
     def is_member(self) -> bool:
-        """Whether the blob is a member: a holder of its ID may know no more than that."""
+        """Whether the blob itself is a member: a holder of its ID may know only that ID."""
         return any(not member.location.identifier for member in self.alive)
 
     @property
     def is_sparse(self) -> bool:
-        """Whether less than half of it is needed, or it has bytes of deleted threads."""
+        """Whether less than half of the blob is needed, or it has bytes of deleted threads."""
         size = max(
             self.blob.size_bytes,
             self.alive_bytes + sum(member.location.size for member in self.dead),
@@ -75,11 +75,11 @@ class SurveyedBlob:
 
     @property
     def of_ended(self) -> set[bytes]:
-        """Segments of deleted threads in it that other threads need."""
+        """Segments in the blob that belong to deleted threads and that other threads need."""
         return {member.owner for member in self.alive if member.ended}
 
     def without_ended(self) -> SurveyedBlob:
-        """Return the blob with the segments of deleted threads staying in it."""
+        """Return the blob with the segments of deleted threads marked as staying."""
         return replace(
             self,
             alive=tuple(member for member in self.alive if not member.ended),
@@ -89,11 +89,11 @@ class SurveyedBlob:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Some blobs of a tenant."""
+    """Result of a survey of some blobs of a tenant."""
 
     blobs: Sequence[SurveyedBlob]
-    users: Mapping[bytes, set[str]]  # by hash of a segment the threads that may need it
-    manifests: Mapping[str, Manifest]  # the stored ones of these threads
+    users: Mapping[bytes, set[str]]  # threads that may need a segment, by its hash
+    manifests: Mapping[str, Manifest]  # stored manifests of these threads
 
 
 async def survey(
@@ -101,7 +101,8 @@ async def survey(
 ) -> Survey:
     """Return the needed members of some blobs; a cache may be in front of the store.
 
-    Reads all records of the tenant, so that no member is dropped that recovery would read.
+    The survey reads all records of the tenant, so that no member is dropped that recovery would
+    read.
     """
     facts, known = await database.query(
         lambda connection: (
@@ -150,14 +151,14 @@ _MOVED_BLOBS, _MOVED_BYTES = 256, 32 * MIB
 class Round:
     """Outcome of a check for due blobs."""
 
-    renewed: int = 0  # blobs
-    failed: int = 0  # blobs
-    gone: int = 0  # of these the store has not any more
-    more: bool = False  # another round follows at once
+    renewed: int = 0  # number of renewed blobs
+    failed: int = 0  # number of blobs whose renewal failed
+    gone: int = 0  # failed blobs that the store no longer has
+    more: bool = False  # whether another round follows at once
     stored_again: int = 0  # checkpoints that wait for a flush
     lost: int = 0  # checkpoints whose only copy cannot be read
-    bundles_lost: int = 0  # bundles of hand-offs that are gone
-    waits: bool = False  # the journal can take no more now; the rest follows
+    bundles_lost: int = 0  # bundles of hand-offs that are lost
+    waits: bool = False  # the journal can accept no more now; the rest follows later
 
 
 @dataclass(eq=False)
@@ -206,9 +207,10 @@ class Repair:
         )
 
     async def _compare_put_back(self, journal_records: ReadRecords) -> None:
-        """Replace the record of each checkpoint by a gap if its segment has another state.
+        """Replace the record of a checkpoint by a gap if its segment has another state.
 
-        A row that was put back has its MAC, so only the segment tells that it is an older one.
+        An older row that was put back has a valid MAC, so only the segment tells that the row is
+        older.
         """
         members = [record for record in journal_records.records if isinstance(record, MemberRecord)]
         places = {(member.thread_id, member.sha256): member.location for member in members}
@@ -221,7 +223,7 @@ class Repair:
             except Refusal as refusal:
                 if refusal.reason not in DAMAGE:
                     raise
-                continue  # a recovery says so
+                continue  # a recovery reports the damaged segment
             held_ns = record.checkpoint_ns if record.held_ns is None else record.held_ns
             row = stored.checkpoints.get((held_ns, record.checkpoint_id))
             if row is not None and hashlib.sha256(row.state).digest() == record.state_sha256:
@@ -238,7 +240,7 @@ class Repair:
         """Store the needed members of blobs in dense packs, and record their new locations.
 
         An unreadable member becomes a gap, and its content is stored again if possible; unneeded
-        members are forgotten. Returns by hash why members could not be read. The caller holds the
+        members are forgotten. Returns, by hash, why members could not be read. The caller holds the
         flusher's turn.
         """
         lost: dict[bytes, Refusal] = {}
@@ -292,9 +294,9 @@ class Repair:
         return refusals, set(reasons)
 
     def _groups(self, members: Sequence[BlobMember]) -> Iterator[list[BlobMember]]:
-        """Distribute members over puts; where a put costs nothing, runs go beside the others.
+        """Distribute members over puts; where a put costs nothing, separate the runs.
 
-        Runs are merged away long before the segments that they name are needed no more.
+        Runs are merged away long before the segments that they name become unneeded.
         """
         limits = self._blobs.limits
         kinds: Sequence[Sequence[BlobMember]] = [members]
@@ -307,7 +309,7 @@ class Repair:
         return chain.from_iterable(group_members(batch, limits) for batch in kinds)
 
     def _gaps(self, report: Survey, reasons: Mapping[bytes, str]) -> Iterable[Record]:
-        """Record lost members, once for each thread that may need them."""
+        """Yield records of lost members, one for each thread that may need the member."""
         for owner, reason in reasons.items():
             for thread_id in report.users.get(owner, ()):
                 if (manifest := report.manifests.get(thread_id)) is not None:
@@ -320,7 +322,7 @@ class Repair:
                     yield GapRecord(*position, reason, segment=owner)
 
     async def lose_bundles(self, tenant: str, blob_id: str) -> int:
-        """Forget the bundles of hand-offs in a blob that is gone; return how many."""
+        """Forget the bundles of hand-offs in a lost blob; return the number of bundles."""
         lost = await self._parts.lease.transact(
             lambda batch: pinned_bundles.drop_lost(batch.connection, tenant, blob_id)
         )
@@ -339,7 +341,7 @@ class Repair:
     async def store_again(
         self, flusher: TenantFlusher, segments: Collection[bytes], done: Round
     ) -> None:
-        """Let the next flush store again checkpoints that need some segments; stops when full."""
+        """Let the next flush store again the checkpoints that need segments; stop when full."""
         if not segments:
             return
         database, tenant = self._parts.database, flusher.tenant
@@ -386,7 +388,7 @@ class Repair:
     async def _restored(
         self, user: ThreadRow, checkpoint: AffectedCheckpoint, done: Round
     ) -> dict[bytes, SegmentValue] | None:
-        """Return the evicted values of a checkpoint; `None` if they cannot be read now."""
+        """Return the evicted values of a checkpoint; `None` if they cannot be read at present."""
         digests = {*checkpoint.evicted, *(write.digest for write in checkpoint.evicted_writes)}
         try:
             values = await self._segments.values_at(checkpoint.sources, digests)
@@ -398,7 +400,8 @@ class Repair:
                     problem=f"nothing holds value {min(missing).hex()}",
                 )
         except Refusal as refusal:
-            if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):  # of the segment's key
+            # refusals about the segment's key
+            if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):
                 done.waits = True
                 return None
             name = (user.tenant, user.thread_id, *checkpoint.place)
@@ -422,9 +425,9 @@ class Repair:
 def _record_moves(
     report: Survey, blobs: Sequence[SurveyedBlob], places: Mapping[bytes, BlobLocation]
 ) -> Iterable[Record]:
-    """Record the current locations of all members of blobs, if some were moved.
+    """Return the current locations of all members of blobs, if some members were moved.
 
-    Records that say "this quilt" become wrong once their run is moved.
+    Records that say "this quilt" become wrong when their run is moved.
     """
     for member in [member for blob in blobs for member in (*blob.alive, *blob.staying) if places]:
         sha256 = member.location.sha256

@@ -1,8 +1,9 @@
-"""Storing the needed members of packs again without the others, so that the packs can be removed.
+"""Rewriting of packs: stores their needed members again, so that the packs can be removed.
 
-A directory or bucket keeps a pack as long as anything in it is needed. So a pack that also has
-bytes of deleted threads, or little else than what nothing needs, is rewritten: its needed members
-go into new packs, and a new catalog leads to them. What the journal did not store stays.
+A directory or bucket keeps a pack as long as a member of it is needed. So a pack that also has
+bytes of deleted threads, or consists mostly of unneeded members, is rewritten: its needed members
+are stored in new packs, and a new catalog leads to them. Packs that this journal did not store
+stay.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from .repair import Repair, Round, Survey, SurveyedBlob, survey
 _log = logging.getLogger(__name__)
 
 IsOwn = Callable[[str, BlobLocation | None], Awaitable[bool]]
-"""Whether this journal stored a blob; its second argument is a recorded segment in it."""
+"""Returns whether this journal stored a blob, given its ID and a recorded segment in it."""
 
 _INDEXES_AT_ONCE = 256
-_ROUNDS = 1000  # flushes that a backlog may need until all is stored again; ends a defect's loop
+# flushes in which all is stored again, even with a backlog; bounds the loop in case of a defect
+_ROUNDS = 1000
 
 
 @dataclass
@@ -49,13 +51,13 @@ class PackRewriter:
     _own: dict[str, bool] = field(default_factory=dict)
 
     async def due(self, sizes: Mapping[str, int]) -> list[SurveyedBlob]:
-        """Return the packs that are rewritten; `sizes` has those of all blobs in the store."""
+        """Return the packs to rewrite; `sizes` has the sizes of all blobs in the store."""
         return self._without(await self._chosen(await self._survey(), sizes))
 
     async def rewrite(
         self, flusher: TenantFlusher, salvage: Repair, sizes: Mapping[str, int]
     ) -> int:
-        """Rewrite them; return how many.
+        """Rewrite the packs that need it; return their number.
 
         Raises:
             Refusal: A member is damaged or missing, and nothing of its pack was moved; the blob
@@ -91,7 +93,7 @@ class PackRewriter:
         return await survey(self._database, self._store, self._tenant, blobs)
 
     async def _purge_records(self, flusher: TenantFlusher) -> None:
-        """Certify a catalog whose runs have no records of ended incarnations but their ends."""
+        """Certify a catalog whose runs keep only the end records of ended incarnations."""
         known = await self._database.query(partial(status.catalog, tenant=self._tenant))
         if known is None:
             return
@@ -114,7 +116,7 @@ class PackRewriter:
     async def _separate(
         self, flusher: TenantFlusher, salvage: Repair, sizes: Mapping[str, int]
     ) -> None:
-        """Store again what other threads need of the segments of deleted ones."""
+        """Store again what other threads need from the segments of deleted threads."""
         ended_before: set[bytes] | None = None
         for _ in range(_ROUNDS):
             blobs = await self._chosen(await self._survey(), sizes)
@@ -127,11 +129,11 @@ class PackRewriter:
             ended_before = None if done.waits else ended
 
     def _without(self, blobs: Sequence[SurveyedBlob]) -> list[SurveyedBlob]:
-        """Return what can be rewritten: a segment that stays needed stays in its blob."""
+        """Return the blobs that can be rewritten: a segment that stays needed stays in its blob."""
         return [blob for blob in blobs if not blob.of_ended and not blob.is_member]
 
     async def _chosen(self, report: Survey, sizes: Mapping[str, int]) -> list[SurveyedBlob]:
-        """Return the own blobs that need to be rewritten."""
+        """Return the blobs of this journal that need to be rewritten."""
         sized = [
             replace(blob, blob=blob.blob._replace(size_bytes=sizes[blob.blob.blob_id]))
             for blob in report.blobs
@@ -160,14 +162,14 @@ class PackRewriter:
         return self._own[blob_id]
 
     async def _has_remains(self, blob: SurveyedBlob, index: Iterable[ListedMember]) -> bool:
-        """Return whether a pack has records, or other bytes, of threads that are not there now."""
+        """Return whether a pack has records, or other bytes, of threads that no longer exist."""
         recorded = {member.location.sha256 for member in (*blob.alive, *blob.dead)}
         unrecorded = [member for member in index if member.location.sha256 not in recorded]
         if any(member.kind not in (Kind.RUN, Kind.CATALOG) for member in unrecorded):
             return True
         runs = [member.location for member in unrecorded if member.kind == Kind.RUN]
         for location, data in zip(runs, await self._store.get_many(runs), strict=True):
-            if is_sealed(data):  # nobody here can say what is in it
+            if is_sealed(data):  # without the key, nobody can tell what the run contains
                 return True
             incarnations: dict[str, int] = {}
             for line in lines_of(data, location.blob_id):
@@ -182,9 +184,10 @@ class PackRewriter:
 
 
 def _is_due(blob: SurveyedBlob) -> bool:
-    """Return whether a pack has bytes of deleted threads, or is kept by little, or by runs alone.
+    """Return whether a pack has bytes of deleted threads, little needed content, or only runs.
 
-    The one with the newest catalog is left alone for its size: the next flush supersedes it.
+    The pack with the newest catalog is never rewritten because of its size: the next flush
+    supersedes it.
     """
     if blob.of_ended or any(member.ended for member in blob.dead):
         return True
@@ -195,7 +198,7 @@ def _is_due(blob: SurveyedBlob) -> bool:
 
 
 def _superseded_by(records: Iterable[Record]) -> EndRecord | None:
-    """Return the end of a thread's incarnation of which there are other records."""
+    """Return the end record of a thread's incarnation that also has other records."""
     facts = list(records)
     ends = [fact for fact in facts if isinstance(fact, EndRecord)]
     last = max(ends, key=lambda fact: fact.incarnation, default=None)

@@ -1,7 +1,7 @@
-"""Looks at intervals whether the blob store still has what it was filled with.
+"""Checks at intervals whether the blob store still has what was stored in it.
 
-A disk that is unmounted while a server runs, or a bucket that is emptied, would otherwise be
-noticed only by the next flush or the next load from it.
+Otherwise, a disk that is unmounted while a server runs, or a bucket that is emptied, would be
+noticed only by the next flush or the next load from the store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..rows import status
 _log = logging.getLogger(__name__)
 
 OnCatalog = Callable[[str, BlobLocation], Awaitable[None]]
-"""Called with a tenant and its newest catalog when the store has it."""
+"""Called with a tenant and its newest catalog when the store has that catalog."""
 
 
 class StoreWatch:
@@ -31,10 +31,10 @@ class StoreWatch:
     Args:
         database: The journal.
         blobs: The store itself, without a cache.
-        interval_s: Seconds between two looks; `None`: there are none.
+        interval_s: Seconds between two checks; `None`: no checks.
         clock_us: Microseconds since the Unix epoch.
-        seen: Called for each catalog that is there.
-        lost: Called for each tenant whose newest catalog is not there.
+        seen: Called for each catalog that the store has.
+        lost: Called for each tenant whose newest catalog is missing.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class StoreWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to look."""
+        """Start to check."""
         if self._interval_s is not None:
             self._task = asyncio.create_task(self._run(self._interval_s), name="store-watch")
 
     async def stop(self) -> None:
-        """Stop."""
+        """Stop the checks."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def trouble(self, tenant: str) -> FlushTrouble | None:
-        """Return what was wrong when the newest catalog of a tenant was last looked for."""
+        """Return the problem that the last check of a tenant's newest catalog found."""
         return self._troubles.get(tenant)
 
     async def _run(self, interval_s: float) -> None:
@@ -90,7 +90,8 @@ class StoreWatch:
         except Refusal as refusal:
             newest = await self._database.query(partial(status.catalog, tenant=tenant))
             if newest is None or newest.location != catalog.location:
-                return  # another one was certified meanwhile, and `collect` may have removed it
+                # a newer catalog was certified meanwhile, and `collect` may have removed this one
+                return
             trouble = self._troubles.get(tenant)
             if trouble is None or trouble.message != refusal.message:
                 _log.error("tenant %s: %s", tenant, refusal)

@@ -1,4 +1,4 @@
-"""Blobs that a store need not hold, found while the server is stopped."""
+"""Finds blobs that a store need not keep, while the server is stopped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .emptied import forget_emptied, note_emptied, read_emptied_blobs
 from .repair import survey
 
 MIN_AGE_S = 3600.0
-"""A younger blob of another server stays: that one may not have recorded it yet."""
+"""A younger blob of another server stays: that server may not have recorded the blob yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,10 @@ class UnneededBlobs:
     """Blobs of a store that a journal does not need."""
 
     removable: tuple[StoredFile, ...]
-    others: int  # how many stay, because another server may have stored them
-    own: frozenset[str]  # IDs of those that this journal has certainly stored
-    dead: Mapping[str, tuple[bytes, ...]]  # by tenant recorded members that go with them
+    others: int  # number of blobs that stay because another server may have stored them
+    own: frozenset[str]  # IDs of the blobs that this journal has certainly stored
+    # recorded members that are removed with the blobs, by tenant
+    dead: Mapping[str, tuple[bytes, ...]]
 
 
 async def find_unneeded(
@@ -40,8 +41,8 @@ async def find_unneeded(
 ) -> UnneededBlobs:
     """Return the blobs that nothing in the journal of a stopped server needs.
 
-    With `of_others` also those that this journal did not store. Refuses as a blob store does, and
-    with `JOURNAL_UNAVAILABLE`.
+    With `of_others`, also return blobs that this journal did not store. Refuses as a blob store
+    does, and with `JOURNAL_UNAVAILABLE`.
     """
     recorded, packs, noted = await database.query(
         lambda connection: (
@@ -87,7 +88,7 @@ async def find_unneeded(
 
 
 async def remove(database: Database, store: PackStore, found: UnneededBlobs) -> list[StoredFile]:
-    """Remove blobs; return those that were there. Where it refuses, some may be removed."""
+    """Remove blobs; return the blobs that existed. After a refusal, some may be removed."""
 
     def forget(batch: UnitOfWork) -> None:
         for tenant, hashes in found.dead.items():
@@ -113,9 +114,10 @@ async def is_own(
     store: PackStore,
     keys: KeyProvider | None,
 ) -> bool:
-    """Return whether this journal stored a blob: with its own catalog or a segment of its own.
+    """Return whether this journal stored a blob, by the catalog or a segment in the blob.
 
-    A recovered journal may have recorded blobs that another one stored, in an earlier generation.
+    A recovered journal may have recorded blobs that another journal stored, in an earlier
+    generation.
     """
     tenants = await database.query(status.catalog_tenants)
     try:
@@ -128,14 +130,14 @@ async def is_own(
             return False
         [stored] = await Segments(store, 0, recorded_places(database)).read([segment])
     except Refusal:
-        return False  # it is not known to be ours
+        return False  # the origin of the blob is not known
     return stored.segment.generation == database.generation
 
 
 async def _catalog(
     data: bytes, location: BlobLocation, keys: KeyProvider | None, tenants: Iterable[str]
 ) -> Catalog | None:
-    """Return a stored catalog of one of these tenants; `None` if no key opens it."""
+    """Return a stored catalog of one of several tenants; `None` if no key opens the catalog."""
     for tenant in tenants:
         with suppress(Refusal):
             root = await with_root_key(keys, tenant, data, location)

@@ -1,4 +1,4 @@
-"""What the archive keeps in the journal: segments, members, catalogs, gaps and lifetimes.
+"""Rows of the archive in the journal: segments, members, catalogs, gaps and lifetimes.
 
-It must not read or write blobs, or build segments.
+The package must not read or write blobs, or build segments.
 """

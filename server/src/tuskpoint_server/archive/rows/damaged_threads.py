@@ -1,4 +1,4 @@
-"""Threads of which no flush stores anything: which they are, and telling of them."""
+"""Damaged threads, which no flush stores: finds them and reports them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ...journal.sql.statements import LISTED, SqlRow, Statement, of_thread
 from ...journal.values.lost_rows import lost_rows
 from .dirty import DirtyThread
 
-TOLD_AGAIN_S = 3600.0  # after which the log has a damage again that is still there
+TOLD_AGAIN_S = 3600.0  # interval after which the log repeats a damage that persists
 
 _BY_NUMBER = Statement(select(*THREAD, STORED_THROUGH).where(threads.c.number.in_(LISTED)))
 
 RANGE_CHANGES = 4096
-"""Changes of a thread that a flush stores at most; in so many, rows are looked for."""
+"""Most changes of a thread that a flush stores; missing rows are looked for in as many changes."""
 
 _BOUND_CHANGE = (
     *("thread", "seq", "incarnation", "kind", "checkpoint_ns", "checkpoint_id", "deleted"),
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class DamagedThread(NamedTuple):
-    """A thread whose row, or a row of a new checkpoint of it, is not as it was written last."""
+    """A thread whose row, or the row of a new checkpoint, was changed after the server wrote it."""
 
     thread_id: str
     problem: str
@@ -51,9 +51,9 @@ class DamagedThread(NamedTuple):
 def sound_threads(
     connection: Connection, rows: Iterable[SqlRow], bad: dict[int, DamagedThread]
 ) -> list[DirtyThread]:
-    """Return threads from their rows, but for those that are damaged, which are added to `bad`.
+    """Return threads from their rows; add damaged threads to `bad` instead.
 
-    Of such a thread nothing is stored: its segments would replace others.
+    Nothing of a damaged thread is stored: its segments would replace sound ones.
     """
     dirty_threads = []
     for *columns, stored_through in rows:
@@ -66,7 +66,7 @@ def sound_threads(
 
 
 def _problem(connection: Connection, thread: DirtyThread, stored_through: int | None) -> str:
-    """Return how the row of a thread is not as the server wrote it last; empty if it is."""
+    """Return how the row of a thread differs from the server's last write; empty if it does not."""
     binder = binder_of(connection)
     try:
         thread.check(binder)
@@ -80,8 +80,8 @@ def _problem(connection: Connection, thread: DirtyThread, stored_through: int | 
 def lacks_row(connection: Connection, thread: DirtyThread) -> DamagedThread | None:
     """Return the damage if a thread lacks the row of a checkpoint that is not certified yet.
 
-    A flush that missed the row would certify that the checkpoint never was. A damaged log says
-    nothing about rows.
+    A flush that missed the row would certify that the checkpoint never existed. A damaged log
+    proves nothing about rows.
     """
     if thread.deleted or not binder_of(connection).is_complete:
         return None
@@ -103,9 +103,10 @@ def lacks_row(connection: Connection, thread: DirtyThread) -> DamagedThread | No
 def damaged_change(
     connection: Connection, thread: DirtyThread, logged: Sequence[SqlRow], most: int
 ) -> int | None:
-    """Return the first change above the watermark that is not as the server wrote it, or is gone.
+    """Return the first missing or altered change above a thread's watermark.
 
-    `logged` are the rows of `CHANGES`, of which `most` were asked for.
+    `logged` are the rows of `CHANGES`, at most `most`. A change is altered if it is not as the
+    server wrote it.
     """
     binder = binder_of(connection)
     if not binder.is_complete:
@@ -119,7 +120,7 @@ def damaged_change(
 
 
 def find_damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, DamagedThread]:
-    """Return which of some threads no flush stores, because rows are damaged, and why."""
+    """Return the damaged threads among some threads; no flush stores them."""
     damages: dict[int, DamagedThread] = {}
     rows = _BY_NUMBER.run_listed(connection, numbers)
     for thread in sound_threads(connection, rows, damages):
@@ -129,9 +130,9 @@ def find_damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, Da
 
 
 class DamagedThreads:
-    """The damaged threads that the flushes of a tenant came upon.
+    """Damaged threads that the flushes of a tenant met.
 
-    Every flush looks at them again, and so does not tell of them each time.
+    Every flush checks the threads again, so the log does not repeat them each time.
     """
 
     def __init__(self, tenant: str, clock_us: Callable[[], int]) -> None:
@@ -140,30 +141,30 @@ class DamagedThreads:
         self._known: dict[int, DamagedThread] = {}
         self._told_us: dict[int, int] = {}
         self.looks = 0
-        """Looks in a row that found the same threads damaged."""
+        """Checks in a row that found the same threads damaged."""
 
     def __len__(self) -> int:
         return len(self._known)
 
     @property
     def numbers(self) -> Collection[int]:
-        """Numbers of the threads that were damaged when a flush looked last."""
+        """Numbers of the threads that were damaged at the last check."""
         return frozenset(self._known)
 
     @property
     def text(self) -> str:
-        """Which threads are not stored, for people; empty: none is damaged."""
+        """Damaged threads, as text for people; empty: none is damaged."""
         suffix = f"; so are {len(self) - 1} more threads" if len(self) > 1 else ""
         return next((f"{thread}{suffix}" for thread in self._known.values()), "")
 
     def forget(self) -> None:
-        """Forget them: another server may have looked since."""
+        """Forget the damaged threads: another server may have checked them since."""
         self._known.clear()
         self._told_us.clear()
         self.looks = 0
 
     def look(self, damaged: Mapping[int, DamagedThread]) -> None:
-        """Note which threads are damaged, and say in the log what is new."""
+        """Note the damaged threads, and log which ones are new."""
         for number in self._known.keys() - damaged.keys():
             name = self._known[number].thread_id
             _log.info("thread %r of tenant %s is no longer damaged", name, self._tenant)

@@ -1,7 +1,7 @@
-"""The content of a segment: the changed rows of one thread, as the journal has them.
+"""Content of a segment: the changed rows of one thread, as the journal has them.
 
-A range of a thread's log goes from its watermark up to a bound in bytes. A row that changed again
-above the range is in it in its current form, and again in the next range.
+A range of a thread's log reaches from the watermark up to a bound in bytes. A row that changed
+again above the range is in the range in its current form, and is also in the next range.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class DirtyThread(ThreadRow):
     __slots__ = ()
 
     def at(self, generation: int, seq: int) -> tuple[str, int, int, int]:
-        """Return the fields that a record of one of its changes begins with."""
+        """Return the first fields of a record about one of the thread's changes."""
         return (self.thread_id, self.incarnation, generation, seq)
 
     def setting(self, generation: int) -> SettingRecord:
-        """Return the record of its agent and settings."""
+        """Return the record of the thread's agent and settings."""
         position = self.at(generation, self.settings_seq)
         return SettingRecord(*position, self.agent_id, self.retention_s, bool(self.unsearchable))
 
     def record(
         self, generation: int, row: SegmentCheckpoint, segment: bytes, held_ns: str | None
     ) -> CheckpointRecord:
-        """Return the record of one of its checkpoints, which names the segment that holds it."""
+        """Return the record of a checkpoint, which names the checkpoint's segment."""
         position = self.at(generation, row.seq)
         identity = (row.checkpoint_ns, row.checkpoint_id, row.parent_id, row.created_us)
         state = hashlib.sha256(row.state).digest()
@@ -52,7 +52,7 @@ class DirtyThread(ThreadRow):
 
 
 class RemovedCheckpoint(NamedTuple):
-    """A checkpoint that was removed; an empty ID: the whole incarnation."""
+    """A checkpoint that was removed; an empty ID means the whole incarnation."""
 
     seq: int
     incarnation: int
@@ -74,18 +74,19 @@ ROW_CHANGED = "its row was changed behind the server's back"
 
 @dataclass(slots=True)
 class DirtyPlace:
-    """The changes of a checkpoint in a range."""
+    """Changes of a checkpoint in a range."""
 
     place: Place
-    row: SegmentCheckpoint | None = None  # its row, if that changed
-    writes: list[SegmentWrite] = field(default_factory=list)  # its pending writes that changed
-    # the segments that hold it already, if it is a copy, or was stored beside its range
+    row: SegmentCheckpoint | None = None  # row of the checkpoint, if the row changed
+    writes: list[SegmentWrite] = field(default_factory=list)  # pending writes that changed
+    # segments that already contain the checkpoint: a copy, or stored outside its range
     held: ForeignSegments = NOWHERE
-    held_writes: bool = False  # some of its writes are there too
-    # digests of values and writes that were evicted, and the changes that brought such writes
+    held_writes: bool = False  # whether those segments also contain some of the writes
+    # digests of evicted values and writes, with the change that brought such a write
     gone: dict[bytes, int] = field(default_factory=dict)
-    needs: set[bytes] = field(default_factory=set)  # digests of the values that its row needs
-    problem: str = ""  # why it cannot be stored in its current form; empty: no reason is known
+    needs: set[bytes] = field(default_factory=set)  # digests of the values that the row needs
+    # why the checkpoint cannot be stored in its current form; empty: no reason is known
+    problem: str = ""
 
     def add(self, connection: Connection, thread: DirtyThread, row: SqlRow) -> None:
         """Add a write from its row, which has `WRITE_COLUMNS`."""
@@ -108,17 +109,17 @@ class DirtyPlace:
 
     @property
     def held_row(self) -> bool:
-        """Whether the row is stored already, elsewhere."""
+        """Whether another segment already contains the row."""
         return self.row is not None and self.row.seq <= self.held.seq
 
     @property
     def own_row(self) -> SegmentCheckpoint | None:
-        """The row, unless it is stored already."""
+        """The row, unless another segment already contains it."""
         return None if self.held_row else self.row
 
     @property
     def elsewhere(self) -> tuple[bytes, ...]:
-        """Segments, not of the range, that hold something of it."""
+        """Segments outside the range that contain the row or some of the writes."""
         if self.held is NOWHERE:
             return ()
         of_row = self.held.segments[:1] if self.held_row else ()
@@ -127,18 +128,18 @@ class DirtyPlace:
 
     @property
     def seqs(self) -> list[int]:
-        """The numbers of its rows."""
+        """Sequence numbers of the checkpoint's rows."""
         return [row.seq for row in (self.row, *self.writes) if row is not None]
 
     @property
     def last_seq(self) -> int:
-        """The greatest number of its rows."""
+        """Greatest sequence number of the checkpoint's rows."""
         seq = 0 if self.row is None else self.row.seq
         return max(seq, *(write.seq for write in self.writes)) if self.writes else seq
 
     @property
     def size(self) -> int:
-        """Bytes of its rows, without the values."""
+        """Bytes of the checkpoint's rows, without the values."""
         size = sum(len(write.data) for write in self.writes)
         return size if self.row is None else size + len(self.row.state) + len(self.row.metadata)
 
@@ -188,28 +189,28 @@ def dirty_checkpoint(connection: Connection, thread: DirtyThread, row: SqlRow) -
 
 @dataclass(slots=True)
 class DirtyRange:
-    """The content of one segment: a range of a thread's log, or one checkpoint beside it.
+    """Content of one segment: a range of a thread's log, or one checkpoint outside a range.
 
-    A checkpoint is alone if it could not be stored with its range, or if each is to be a blob of
-    its own. Then its row and all its writes are here, and no other segment is named.
+    A checkpoint is alone if it could not be stored with its range, or if each checkpoint gets a
+    blob of its own. Then the content is its row and all its writes, and no other segment is named.
     """
 
     thread: DirtyThread
-    through: int  # the last change; the first of a range follows the thread's watermark
-    size_bytes: int = 0  # of the thread's dirty bytes, those that are in it
-    alone: bool = False  # it is one checkpoint beside the ranges
-    gap: Gap | None = None  # that the checkpoint was
-    # the checkpoints that changed, in the order of their last change
+    through: int  # last change; a range starts after the thread's watermark
+    size_bytes: int = 0  # dirty bytes of the thread that are in the content
+    alone: bool = False  # whether the content is one checkpoint outside the ranges
+    gap: Gap | None = None  # gap that the checkpoint was until now
+    # changed checkpoints, in the order of their last change
     places: list[DirtyPlace] = field(default_factory=list)
     removed: list[RemovedCheckpoint] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)  # bundles that were handed off
-    # the values that its rows need and that are in no named segment, by digest
+    # values that the rows need and that no named segment contains, by digest
     values: dict[bytes, NeededValue] = field(default_factory=dict)
-    # by digest the segment that holds a value
+    # segment that contains a value, by the value's digest
     named: dict[bytes, StoredMember] = field(default_factory=dict)
-    # segments that hold evicted values and writes
+    # segments that contain evicted values and writes
     sources: list[BlobLocation] = field(default_factory=list)
-    # what is damaged in the journal of its values and writes, and whose it is
+    # damages of values and writes in the journal, with the checkpoint that needs them
     damages: list[tuple[Place, Damage]] = field(default_factory=list)
-    # segments that hold copies and bundles, those they need, and parts of all, by hash
+    # segments with copies and bundles, segments they need, and the parts of all, by hash
     holders: dict[bytes, StoredMember] = field(default_factory=dict)

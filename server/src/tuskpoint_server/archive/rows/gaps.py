@@ -1,6 +1,6 @@
 """Gaps: certified changes that cannot be read from the blob store.
 
-A gap has the checkpoint that was never stored (and is tried again), or a lost member's hash.
+A gap names the checkpoint that was never stored (and is retried), or a lost member's hash.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ...journal.sql.schema import gaps, threads
 from ...journal.sql.statements import Statement, insert_rows, of_checkpoint
 from .plan import PlannedGap
 
-RETRY_US = 600_000_000  # after which it is tried again: its cause may be gone
+RETRY_US = 600_000_000  # time after which a gap is retried: its cause may be gone
 
 
 class Gap(NamedTuple):
-    """A gap; fields as the columns, `segment` only of a lost one, and the thread's name."""
+    """Gap; fields as the columns, `segment` only for a lost segment, plus the thread's name."""
 
     number: int
     thread: int
@@ -63,17 +63,17 @@ _POSTPONE = Statement(
 
 
 def unstored_checkpoints(connection: Connection, tenant: str) -> list[Gap]:
-    """Return the checkpoints of a tenant that are not stored; there are few."""
+    """Return a tenant's checkpoints that are not stored; there are few."""
     return [Gap(*row) for row in _UNSTORED.run(connection, of_tenant=tenant).fetchall()]
 
 
 def lost_segments(connection: Connection, tenant: str) -> list[Gap]:
-    """Return the gaps of a tenant that are segments which cannot be read any more."""
+    """Return a tenant's gaps that are unreadable segments."""
     return [Gap(*row) for row in _LOST_SEGMENTS.run(connection, of_tenant=tenant).fetchall()]
 
 
 def lost_hashes(connection: Connection, tenant: str) -> dict[bytes, str]:
-    """Return the hashes of segments that cannot be read any more, and why, for people."""
+    """Return the hashes of unreadable segments, with the reasons for people."""
     return dict(_LOST.run(connection, of_tenant=tenant).fetchall())
 
 
@@ -89,7 +89,7 @@ def first_found(connection: Connection, tenant: str, most: int) -> list[Gap]:
 
 
 def record(connection: Connection, tenant: str, made: Iterable[PlannedGap], now_us: int) -> None:
-    """Record the checkpoints that a certified flush did not store, replacing earlier gaps."""
+    """Record the checkpoints that a certified flush did not store; replace their earlier gaps."""
     made = list(made)
     _OF_CHECKPOINT.run_rows(connection, ("of_thread", "of_ns", "of_id"), [gap[:3] for gap in made])
     rows = [
@@ -102,7 +102,7 @@ def record(connection: Connection, tenant: str, made: Iterable[PlannedGap], now_
 def record_lost(
     connection: Connection, tenant: str, thread: int, segment: bytes, reason: str, now_us: int
 ) -> None:
-    """Record that a member with the log of a thread cannot be read any more, and why; once."""
+    """Record once that a member with the log of a thread cannot be read, and why."""
     if segment not in lost_hashes(connection, tenant):
         gap = PlannedGap(thread, "", "", 0, reason, 0)
         row = {"tenant": tenant, "segment": segment, "retry_us": now_us + RETRY_US}
@@ -110,11 +110,11 @@ def record_lost(
 
 
 def forget(connection: Connection, numbers: Iterable[int]) -> None:
-    """Remove gaps that are no more."""
+    """Remove gaps that are closed."""
     _FORGET.run_rows(connection, ("of_number",), [(number,) for number in numbers])
 
 
 def postpone(connection: Connection, failed: Iterable[tuple[int, str]], now_us: int) -> None:
-    """Record that gaps could not be filled or read once more, by number and with the reason."""
+    """Record that gaps failed again to be stored or read, by number and with the reason."""
     rows = [(reason, now_us + RETRY_US, number) for number, reason in failed]
     _POSTPONE.run_rows(connection, ("new_reason", "new_retry", "of_number"), rows)

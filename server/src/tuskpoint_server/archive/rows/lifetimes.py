@@ -1,4 +1,4 @@
-"""Stored blobs: how long they last, their cost, their members, and which of these are needed."""
+"""Stored blobs: how long they last, their cost, their members, and which members are needed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from ...journal.values.segment_refs import PLACE, decode_held, location_of
 from ..formats.stored_json import Kind
 
 Expiry = Callable[[StoredBlob], int | None]
-"""Returns the time (us since the epoch) before which a blob is not gone; `None`: it never is."""
+"""Returns the earliest time (us since the epoch) of a blob's expiry; `None`: it never expires."""
 
 
 class DueBlob(NamedTuple):
-    """A blob that has to be stored again; unknown fields are `None`."""
+    """Blob that must be stored again; unknown fields are `None`."""
 
     blob_id: str
     size_bytes: int
@@ -41,27 +41,27 @@ class DueBlob(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeldMember:
-    """A member of a blob."""
+    """Member of a blob."""
 
     location: BlobLocation
     kind: Kind
-    ended: bool  # it holds the log of a thread that was deleted, or a part of one
-    owner: bytes  # of a part, the hash of the list that names it; else its own hash
+    ended: bool  # whether it contains the log of a deleted thread, or a part of such a segment
+    owner: bytes  # for a part, the hash of the list that names it; else the member's own hash
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Members of some blobs, and who needs them, as far as the journal knows."""
+    """Members of some blobs, and the threads that need them, as far as the journal knows."""
 
     held: Mapping[str, Sequence[HeldMember]]
-    # by hash of a segment the names of the threads that need it, or may
+    # names of the threads that need a segment, or may need it, by its hash
     users: Mapping[bytes, set[str]]
     needed: frozenset[bytes]  # hashes of members that are needed, even if no record needs them
 
 
 def _upsert_blob() -> Statement:
-    """Upsert a blob: costs add up; the later end wins; epoch and time are of the same put."""
-    # Many rows go to PostgreSQL in one statement: it has no parameters but those of a row.
+    """Insert or update a blob: costs add up; the later end wins; epoch and time are one put's."""
+    # One statement inserts many rows in PostgreSQL: its only parameters are the rows' values.
     statement = insert_rows(blobs)
     new, old = statement.excluded, blobs.c
     lasts_as_long = sa.or_(
@@ -123,14 +123,14 @@ _HOLDS = sa.exists().where(members.c.tenant == blobs.c.tenant, members.c.blob_id
 
 
 def earliest_expiry(connection: sa.Connection, tenant: str) -> int | None:
-    """Return the earliest time at which a blob with members may be gone; `None`: none ever is."""
+    """Return the earliest expiry of a blob with members; `None`: no blob expires."""
     statement = sa.select(sa.func.min(blobs.c.expire_us)).where(blobs.c.tenant == tenant, _HOLDS)
     expire_us: int | None = connection.execute(statement).scalar_one()
     return expire_us
 
 
 def observations(connection: sa.Connection) -> list[tuple[int, int]]:
-    """Return which epoch was seen when (its first and last time), the oldest first."""
+    """Return the seen epochs with the times of their first and last sighting, oldest first."""
     rows = connection.execute(
         sa.select(blobs.c.epoch, sa.func.min(blobs.c.stored_us), sa.func.max(blobs.c.stored_us))
         .where(blobs.c.epoch.is_not(None))
@@ -141,14 +141,14 @@ def observations(connection: sa.Connection) -> list[tuple[int, int]]:
 
 
 def reckon(batch: UnitOfWork, origin_us: int, length_us: int) -> None:
-    """Compute again when every blob expires: epoch 0 began at the origin at the earliest."""
+    """Recompute the expiry of every blob, given the earliest time at which epoch 0 started."""
     expire_us = origin_us + blobs.c.end_epoch * length_us
     conditions = (blobs.c.end_epoch.is_not(None), blobs.c.expire_us.is_distinct_from(expire_us))
     batch.connection.execute(sa.update(blobs).where(*conditions).values(expire_us=expire_us))
 
 
 def forget_ends(batch: UnitOfWork) -> None:
-    """Forget all that is known of blobs: the network that had them is another one now."""
+    """Forget everything known about blobs, because they were stored in another network."""
     batch.connection.execute(sa.delete(blobs))
 
 
@@ -161,7 +161,7 @@ def read_due_blobs(
     below_epoch: int | None = None,
     passed: Collection[str] = (),
 ) -> list[DueBlob]:
-    """Return blobs with members, by expiry, but for `passed`; those of unknown end come last."""
+    """Return blobs with members, except `passed`, by expiry; blobs of unknown end come last."""
     names = sorted(passed)
     statement = (
         sa.select(blobs.c.blob_id, blobs.c.size_bytes, blobs.c.end_epoch, blobs.c.expire_us)
@@ -195,7 +195,7 @@ _IN_BLOBS = Statement(
 
 
 def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Facts:
-    """Return the members of some blobs, and who needs them."""
+    """Return the members of some blobs, and the threads that need them."""
     of_tenant = members.c.tenant == tenant
     in_parts = (of_tenant, members.c.parts.is_not(None))
     with_parts = sa.select(members.c.sha256, members.c.parts).where(*in_parts)
@@ -225,10 +225,10 @@ def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Fa
 def _users(
     connection: sa.Connection, tenant: str, hashes: Collection[bytes]
 ) -> tuple[dict[bytes, set[str]], set[bytes]]:
-    """Return by segment the threads that need it or whose log it holds, and those of ended ones."""
+    """Return, by segment, threads that need it or own its log; also segments of ended threads."""
     users: dict[bytes, set[str]] = {}
     ended: set[bytes] = set()
-    # The row of a thread that was deleted long ago is gone (`removal.forgetting`).
+    # The row of a thread that was deleted long ago no longer exists (`removal.forgetting`).
     is_ended = sa.or_(
         threads.c.number.is_(None),
         threads.c.deleted,
@@ -286,7 +286,7 @@ _NAMED_BY = Statement(
 
 
 def journal_needs(connection: sa.Connection, tenant: str) -> frozenset[bytes]:
-    """Return the segments of evicted values and uncertified copies, their needs, and all parts."""
+    """Return segments of evicted values and uncertified copies, segments they need, and parts."""
     direct = {row[0] for row in _EVICTED_INTO.run(connection, of_tenant=tenant).fetchall()}
     for row in _DIRTY_HELD.run(connection, of_tenant=tenant).fetchall():
         direct.update(decode_held(row[0]).segments)
@@ -297,7 +297,7 @@ def journal_needs(connection: sa.Connection, tenant: str) -> frozenset[bytes]:
 
 
 def all_blobs(connection: sa.Connection) -> dict[str, list[DueBlob]]:
-    """Return by tenant all blobs that have members."""
+    """Return all blobs that have members, by tenant."""
     by_tenant: dict[str, list[DueBlob]] = {}
     of_blob = (members.c.tenant, members.c.blob_id)
     sizes = sa.select(*of_blob, sa.func.sum(members.c.size)).group_by(*of_blob)
@@ -307,7 +307,7 @@ def all_blobs(connection: sa.Connection) -> dict[str, list[DueBlob]]:
 
 
 def drop(batch: UnitOfWork, tenant: str, hashes: Collection[bytes]) -> None:
-    """Forget stored bytes that no stored record needs, unless the journal needs them by now."""
+    """Forget stored bytes that no stored record needs, unless the journal needs them meanwhile."""
     unneeded = set(hashes) - journal_needs(batch.connection, tenant)
     for batch_hashes in in_lists(unneeded):
         for column in (members.c.sha256, uses.c.segment, gaps.c.segment):
@@ -316,13 +316,13 @@ def drop(batch: UnitOfWork, tenant: str, hashes: Collection[bytes]) -> None:
 
 
 def drop_expired(batch: UnitOfWork, tenant: str, before_us: int) -> None:
-    """Forget expired blobs without members, unless a pack on its way may refer to them."""
+    """Forget expired blobs without members, unless an in-flight pack may refer to them."""
     waiting = sa.exists().where(packs.c.tenant == tenant)
     conditions = (blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS, ~waiting)
     batch.connection.execute(sa.delete(blobs).where(*conditions))
 
 
 def runs(connection: sa.Connection, tenant: str) -> list[bytes]:
-    """Return the hashes of all members of runs that are recorded."""
+    """Return the hashes of all recorded members that are runs."""
     of_runs = (members.c.tenant == tenant, members.c.kind == Kind.RUN.value)
     return list(connection.execute(sa.select(members.c.sha256).where(*of_runs)).scalars())

@@ -1,4 +1,4 @@
-"""Whose blobs were lost and are not all stored again yet; a crash may come in between."""
+"""Tenants with lost blobs that are not all stored again yet; the notes survive a crash."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def tenants(connection: Connection) -> frozenset[str]:
 
 
 def note(batch: UnitOfWork, tenant: str) -> None:
-    """Note that the blobs of a tenant were lost: its next catalog does not show that."""
+    """Note that blobs of a tenant were lost: the tenant's next catalog does not show that."""
     lost_tenants = tenants(batch.connection)
     if tenant not in lost_tenants:
         _put(batch, lost_tenants | {tenant})
 
 
 def forget(batch: UnitOfWork, tenant: str) -> None:
-    """Forget the loss: what the journal has is stored again, and the rest is recorded as lost."""
+    """Forget the loss: the journal's content is stored again, and the rest is recorded as lost."""
     _put(batch, tenants(batch.connection) - {tenant})
 
 

@@ -1,7 +1,7 @@
 """Bundles of hand-offs, whose blobs must last.
 
-A row makes the bundle's blobs needed until its thread's incarnation ends, or until the store has
-lost them (`drop_lost`).
+A row makes the bundle's blobs needed until the thread's incarnation ends, or until the store has
+lost the blobs (`drop_lost`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def put(
     seq: int,
     content_seq: int,
 ) -> None:
-    """Record that a bundle was handed off with a change, and as of which one it was made."""
+    """Record that a bundle was handed off, with its change and the change it was built from."""
     _KEEP.run(
         batch.connection,
         tenant=log.row.tenant,
@@ -43,16 +43,16 @@ def put(
 
 
 class LostBundle(NamedTuple):
-    """A bundle that cannot be fetched any more, and the checkpoint that it is of."""
+    """A bundle that can no longer be fetched, and its checkpoint."""
 
     key: CheckpointKey
     sha256: bytes
 
 
 def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBundle]:
-    """Forget the bundles that are in a blob, or have a part there; return them.
+    """Forget the bundles that are in a blob, or have a part there; return the bundles.
 
-    They cannot be made again: others hold their hashes.
+    These bundles cannot be built again: other parties have their hashes.
     """
     in_blob = select(members.c.sha256).where(
         members.c.tenant == tenant, members.c.blob_id == blob_id

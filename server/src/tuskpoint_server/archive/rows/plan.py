@@ -1,4 +1,4 @@
-"""Plans: the changes that certifying a flush makes; kept with its pack for a restart."""
+"""Plans: the changes that the certification of a flush makes; stored for a restart."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ _RECORD = Statement(
 
 
 class PlannedThread(NamedTuple):
-    """A thread whose watermark moves."""
+    """Thread whose watermark moves."""
 
     number: int
     thread_id: str
-    after: int  # the watermark that the flush began with
-    through: int  # the watermark that it leaves
+    after: int  # watermark at the start of the flush
+    through: int  # watermark after the flush
     size_bytes: int  # dirty bytes of the thread that no longer wait
-    ended: bool  # an incarnation that ended is in the range
+    ended: bool  # whether the range contains the end of an incarnation
     checkpoints: int
 
 
 @dataclass(frozen=True)
 class StoredMember:
-    """Stored bytes that are recorded; fields as the columns of `members`."""
+    """Recorded stored bytes; fields as the columns of `members`."""
 
-    location: BlobLocation  # without a blob ID: in the pack of this plan
-    kind: Kind  # of the bytes under that name
-    thread: int | None = None  # of a segment: whose log it holds
-    incarnation: int | None = None  # the incarnation of that thread
-    first_seq: int | None = None  # the first change of its range
-    last_seq: int | None = None  # the last change of its range
-    needs: bytes = b""  # hashes of the members that it names, joined
-    parts: bytes = b""  # hashes of its parts, joined
-    digests: bytes = b""  # prefixes of the values in it, sorted, joined
-    patched: bytes = b""  # prefixes of those that are patches on a keyframe elsewhere
+    location: BlobLocation  # location; without a blob ID: in the pack of this plan
+    kind: Kind  # kind of the bytes
+    thread: int | None = None  # for a segment: thread whose log it contains
+    incarnation: int | None = None  # incarnation of that thread
+    first_seq: int | None = None  # first change of the segment's range
+    last_seq: int | None = None  # last change of the segment's range
+    needs: bytes = b""  # hashes of the members that the member names, joined
+    parts: bytes = b""  # hashes of the member's parts, joined
+    digests: bytes = b""  # prefixes of the values in the segment, sorted and joined
+    patched: bytes = b""  # prefixes of the values that are patches on a keyframe elsewhere
 
     @staticmethod
     def of(row: SqlRow) -> StoredMember:
-        """Return it from its row, which has `MEMBER_COLUMNS`."""
+        """Return a member from its row, which has `MEMBER_COLUMNS`."""
         kind, hashes = Kind(row[5]), (column or b"" for column in row[10:])
         return StoredMember(location_of(row), kind, *row[6:10], *hashes)
 
@@ -70,30 +70,30 @@ class StoredMember:
 
     @cached_property
     def part_hashes(self) -> list[bytes]:
-        """Hashes of its parts."""
+        """Hashes of the member's parts."""
         return split(self.parts, DIGEST_BYTES)
 
     @cached_property
     def needed(self) -> list[bytes]:
-        """Hashes of the members that it names."""
+        """Hashes of the members that the member names."""
         return split(self.needs, DIGEST_BYTES)
 
     @cached_property
     def held_prefixes(self) -> frozenset[bytes]:
-        """Prefixes of the values in it."""
+        """Prefixes of the values in the segment."""
         return frozenset(split(self.digests, PREFIX_BYTES))
 
     @cached_property
     def patched_prefixes(self) -> frozenset[bytes]:
-        """Prefixes of those that are patches on a keyframe elsewhere."""
+        """Prefixes of the values that are patches on a keyframe elsewhere."""
         return frozenset(split(self.patched, PREFIX_BYTES))
 
     def is_of(self, thread: int, incarnation: int) -> bool:
-        """Return whether it holds a piece of the log of a thread's incarnation."""
+        """Return whether the segment contains a piece of the log of a thread's incarnation."""
         return self.thread == thread and self.incarnation == incarnation
 
     def has(self, seq: int) -> bool:
-        """Return whether its range has a change."""
+        """Return whether the segment's range contains a change."""
         return (self.first_seq or 0) <= seq <= (self.last_seq or 0)
 
 
@@ -102,7 +102,7 @@ MEMBER_COLUMNS = tuple(members.c[name] for name in (*PLACE, *_DESCRIBED))
 
 
 class PlannedGap(NamedTuple):
-    """A checkpoint that is not stored in its current form, and why."""
+    """A checkpoint that is not stored in its current form, and the reason."""
 
     thread: int
     checkpoint_ns: str
@@ -114,30 +114,30 @@ class PlannedGap(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """The changes that a flush makes once it is read back."""
+    """Changes to make after a flush is read back."""
 
-    begun_us: int = 0  # time at which the flush was read
+    begun_us: int = 0  # time at which the flush read the journal
     catalog: bytes = b""
-    previous: bytes = b""  # hash of the catalog that it follows; empty: none
+    previous: bytes = b""  # hash of the preceding catalog; empty: none
     threads: list[PlannedThread] = field(default_factory=list)  # threads whose watermark moves
     members: list[StoredMember] = field(default_factory=list)
-    # members of earlier flushes that have to be recorded still
+    # members of earlier flushes that still have to be recorded
     named: list[bytes] = field(default_factory=list)
-    # segments, and the threads that need them
+    # segments and the threads that need them
     uses: list[tuple[bytes, int]] = field(default_factory=list)
-    # checkpoints that are stored beside their range: number of the thread, namespace, ID, and
+    # checkpoints that are stored outside their range: number of the thread, namespace, ID, and
     # `held` as `journal.checkpoints.located` has it
     holds: list[tuple[int, str, str, bytes]] = field(default_factory=list)
     gaps: list[PlannedGap] = field(default_factory=list)
-    filled: list[int] = field(default_factory=list)  # numbers of gaps that were filled
-    # hashes of members that nothing needs any more
+    filled: list[int] = field(default_factory=list)  # numbers of gaps that are closed
+    # hashes of members that nothing needs
     dropped: list[bytes] = field(default_factory=list)
     # current locations of members of earlier flushes
     moved: list[BlobLocation] = field(default_factory=list)
 
     @property
     def checkpoints(self) -> int:
-        """Checkpoints that are stored, with their range or beside it."""
+        """Checkpoints that are stored, within their range or outside it."""
         return sum(thread.checkpoints for thread in self.threads) + len(self.holds)
 
     @property
@@ -147,7 +147,7 @@ class Plan:
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """Return the stored form, JSON."""
+    """Return the stored form of a plan, JSON."""
     return json.dumps(_to_json(plan), separators=(",", ":"), default=_to_json).encode()
 
 
@@ -175,7 +175,7 @@ def _to_json(value: Any) -> object:
 
 
 class StoredPack(NamedTuple):
-    """A pack that is on its way: its number, tenant, spool file and plan."""
+    """In-flight pack: its number, tenant, spool file and plan."""
 
     number: int
     tenant: str
@@ -184,7 +184,7 @@ class StoredPack(NamedTuple):
 
 
 def unfinished_packs(connection: Connection) -> list[StoredPack]:
-    """Return the packs on their way, oldest first; a flush builds those again that are damaged."""
+    """Return the in-flight packs, oldest first; leave out damaged packs, which are built again."""
     stored_packs = []
     for number, tenant, spool, plan in _UNFINISHED.run(connection).fetchall():
         if isinstance(plan, UnopenedBytes):
@@ -201,5 +201,5 @@ def record_spooled(connection: Connection, tenant: str, spool: str, plan: Plan, 
 
 
 def drop_pack(connection: Connection, number: int) -> bool:
-    """Forget a pack; return whether it was known."""
+    """Forget a pack; return whether the pack was recorded."""
     return connection.execute(delete(packs).where(packs.c.number == number)).rowcount > 0

@@ -1,4 +1,4 @@
-"""The journal's view of threads: to compare with stored segments, or to record it anew."""
+"""The journal's records of threads, to compare with segments or to build a new catalog from."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ _ROWS_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class RecordedCheckpoint:
-    """A checkpoint in the journal."""
+    """Checkpoint in the journal."""
 
-    entry: CheckpointEntry  # without its metadata
-    seq: int  # the change that last wrote its row
+    entry: CheckpointEntry  # entry without metadata
+    seq: int  # change that last wrote the row
     certified_seq: int  # the thread's watermark
-    content: dict[str, bytes]  # digests of its parts, as `row_digests` names them
-    gap: str = ""  # why it could not be stored, for people; else empty
-    lost: bool = False  # some of its values were only in segments that cannot be read any more
+    content: dict[str, bytes]  # digests of the checkpoint's parts, as `row_digests` names them
+    gap: str = ""  # reason why the checkpoint could not be stored, for people; else empty
+    lost: bool = False  # whether some values were only in segments that are unreadable
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedThread:
     """Checkpoints of one incarnation in the journal at one moment."""
 
-    checkpoints: Mapping[Place, RecordedCheckpoint]  # those that are there
-    removed: AbstractSet[Place]  # those whose removal is not certified yet
-    lost: Mapping[bytes, str]  # segments that are known to be lost, and why, for people
+    checkpoints: Mapping[Place, RecordedCheckpoint]  # checkpoints that exist
+    removed: AbstractSet[Place]  # checkpoints whose removal is not certified yet
+    lost: Mapping[bytes, str]  # segments that are known to be lost, with the reasons for people
     catalog: NewestCatalog | None  # the newest certified catalog, or `None`
     certified_seq: int  # the thread's watermark
-    ended: bool = False  # the thread was deleted, and may have begun again
+    ended: bool = False  # whether the thread was deleted (it may have started again)
 
 
 _PLACES = Statement(
@@ -98,8 +98,9 @@ _WRITES = Statement(
 def of_thread_now(
     connection: Connection, tenant: str, thread_id: str
 ) -> tuple[ThreadRow, list[Place]] | None:
-    """Return a thread that lives, and its checkpoints by namespace and ID."""
-    thread = find_thread(connection, tenant, thread_id, newest=False)  # a verification says more
+    """Return a live thread, and its checkpoints by namespace and ID."""
+    # a verification reports more than this check
+    thread = find_thread(connection, tenant, thread_id, newest=False)
     if thread is None or thread.deleted:
         return None
     return thread, list(_PLACES.run(connection, of_thread=thread.number).fetchall())
@@ -110,7 +111,7 @@ def read_checkpoints(
 ) -> RecordedThread:
     """Return some checkpoints of an incarnation, in order, as the journal has them.
 
-    `of` is the thread as it was when it was looked up.
+    `of` is the thread at the time of its lookup.
     """
     lost = gaps.lost_hashes(connection, of.tenant)
     removed_places = _REMOVED.run(
@@ -138,7 +139,7 @@ def _checkpoints(
     lost_values = {row[1] for row in ONLY_IN.run_listed(connection, lost, of_family=thread.family)}
     by_place: dict[Place, RecordedCheckpoint] = {}
     rows = _ROWS.run(connection, of_thread=thread.number, **between)
-    # A few at a time: states and metadata of many take much memory.
+    # A few at a time: states and metadata of many checkpoints need much memory.
     while fetched := rows.fetchmany(_ROWS_AT_ONCE):
         batch = [row for row in (Row(*columns) for columns in fetched) if row.place[1:] in wanted]
         numbers = [[row.seq, *(write[5] for write in written[row.place[1:]])] for row in batch]
@@ -187,19 +188,20 @@ _PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(of_t
 
 
 class ReadRecords(NamedTuple):
-    """The records of some threads, and what the journal does not have as the server wrote it."""
+    """Records of some threads, and the rows that are not as the server wrote them."""
 
     records: list[formats.Record]
     gaps: list[PlannedGap]  # checkpoints whose rows are damaged, or whose segments do not open
     unopened: set[bytes]  # segments whose keys do not open in the journal
-    put_back: dict[str, int]  # threads of which rows were put back, deleted or added; numbers
-    last: str  # the name of the last thread; empty: there are no more
+    # numbers of threads whose rows were put back, deleted or added, by name
+    put_back: dict[str, int]
+    last: str  # name of the last thread; empty: no more threads follow
 
 
 def records(
     connection: Connection, tenant: str, generation: int, after: str, most: int
 ) -> ReadRecords:
-    """Return the records of the next threads by name."""
+    """Return the records of the next threads, in the order of their names."""
     result = ReadRecords([], [], set(), {}, "")
     lost = gaps.lost_hashes(connection, tenant)
     unstored: dict[int, list[Gap]] = {}
@@ -238,11 +240,11 @@ def records(
 
 
 def _distrust(connection: Connection, thread: DirtyThread, stored_through: int | None) -> None:
-    """Take from the segments of a thread what its damaged row may say wrongly.
+    """Take from a thread's segments what its damaged row may state wrongly.
 
-    Otherwise a changed bit of the watermark, or of the mark that the thread was deleted, would take
-    certified checkpoints out of the catalog. No segment has its agent and settings: these are not
-    recorded, because a retention that nobody set would delete what is recovered.
+    Otherwise a changed bit of the watermark, or of the mark that the thread was deleted, would
+    remove certified checkpoints from the catalog. No segment has the thread's agent and settings.
+    These are not recorded, because a retention that nobody set would delete recovered checkpoints.
     """
     thread.settings_seq = 0
     rows = _HELD.run(connection, of_thread=thread.number).fetchall()
@@ -253,7 +255,7 @@ def _distrust(connection: Connection, thread: DirtyThread, stored_through: int |
 
 @dataclass(slots=True)
 class _Records:
-    """The records of one thread, up to its watermark."""
+    """Records of one thread, up to its watermark."""
 
     _connection: Connection
     _generation: int
@@ -262,11 +264,11 @@ class _Records:
     _unstored: Sequence[Gap]
     _holders: Holders
     _ranges: Sequence[StoredMember]
-    _damaged: list[PlannedGap]  # where checkpoints that are not recorded are noted
+    _damaged: list[PlannedGap]  # collects checkpoints that are not recorded
     _named: dict[bytes, None] = field(default_factory=dict)
 
     def all(self) -> list[formats.Record]:
-        """Return them."""
+        """Return all records of the thread."""
         thread = self._thread
         if thread.deleted:
             if self._rows_of(_ENDING):
@@ -274,7 +276,7 @@ class _Records:
             return [formats.EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
         thread_records: list[formats.Record] = []
         if thread.deleted_through and thread.incarnation > 0:
-            # Earlier incarnations left which IDs were deleted with them.
+            # The thread row has the greatest ID that earlier incarnations deleted.
             position = (thread.thread_id, thread.incarnation - 1, self._generation, 0)
             thread_records.append(formats.EndRecord(*position, thread.deleted_through))
         unstored = self._unstored
@@ -310,7 +312,7 @@ class _Records:
             seqs, is_stored = written.get(place, []), row.seq <= certified
             segment = held.segments[0] if row.seq <= held.seq else self._range(row.seq)
             written_to = self._segments_of(held, seqs)
-            # The row would be recorded with another state than the segment has.
+            # A damaged row would be recorded with another state than its segment has.
             problem = checkpoint.problem if is_stored else ""
             problem = problem or self._problem([*([segment] if is_stored else []), *written_to])
             if problem:
@@ -328,20 +330,20 @@ class _Records:
                     yield formats.WritesRecord(*self._at(seq), *place, sha256, held_ns)
 
     def _problem(self, segments: Collection[bytes | None]) -> str:
-        """Return why something cannot be read from segments; `None`: nobody knows which one."""
+        """Return why segments cannot be read, `None` being an unrecorded segment; else empty."""
         if None in segments:
             return "the segment that holds it is not recorded in the journal"
         return self._holders.why_unreadable(filter(None, segments))
 
     def _held_ns(self, segment: bytes, checkpoint_ns: str) -> str | None:
-        """Note that a segment is named; return the namespace that a copy has in it."""
+        """Note that a segment is named; return the namespace that a copy has in the segment."""
         self._named[segment] = None
         thread, holder = self._thread, self._holders.by_hash(segment)
         is_own = holder is not None and holder.is_of(thread.number, thread.incarnation)
         return None if is_own else checkpoint_ns
 
     def _segments_of(self, held: ForeignSegments, seqs: Iterable[int]) -> dict[bytes | None, int]:
-        """Return the segments that hold writes, and the last change of them in each."""
+        """Return the segments that contain writes, and the last change of writes in each."""
         newest: dict[bytes | None, int] = {}
         for seq in seqs:
             if seq <= held.seq:
@@ -355,10 +357,10 @@ class _Records:
         return next((member.location.sha256 for member in self._ranges if member.has(seq)), None)
 
     def _members(self) -> list[formats.Record]:
-        """Return the locations of all named members, of the members these name, and the parts.
+        """Return records of all named members, the members that these name, and the parts.
 
-        All segments that the thread uses count: later flushes name them, and rely on their
-        records. A checkpoint that is stored alone, for instance, may be above the watermark.
+        All segments that the thread uses count, because later flushes name them and rely on their
+        records. For instance, a checkpoint that is stored alone may be above the watermark.
         """
         members: dict[bytes, StoredMember] = {}
         identity = (self._thread.number, self._thread.incarnation)

@@ -1,7 +1,7 @@
-"""Storing checkpoints again, because their segments will not last or are gone.
+"""Stores checkpoints again whose segments will not last or are gone.
 
-Each takes new numbers, and so do its writes and values: the next flush stores it. Its evicted
-values are restored first, matched by their digests, and whole: their keyframes may be gone.
+A checkpoint, its writes and values get new sequence numbers, so that the next flush stores them.
+Evicted values are restored first, checked by their digests, and whole: their keyframes may be gone.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class AffectedCheckpoint:
     """A checkpoint that needs a segment which will not last."""
 
     place: Place
-    seq: int  # the change that last wrote its row
-    digests: frozenset[bytes]  # the values that it needs, and their keyframes
-    evicted: frozenset[bytes]  # those of them that the journal lacks
-    evicted_writes: tuple[StoredWrite, ...]  # those of its writes that the journal lacks
-    sources: tuple[BlobLocation, ...]  # segments that hold the evicted ones
-    size_bytes: int  # bytes of it in the journal
+    seq: int  # change that last wrote the row
+    digests: frozenset[bytes]  # values that the checkpoint needs, and their keyframes
+    evicted: frozenset[bytes]  # needed values that the journal lacks
+    evicted_writes: tuple[StoredWrite, ...]  # writes whose data the journal lacks
+    sources: tuple[BlobLocation, ...]  # segments that contain the evicted values and writes
+    size_bytes: int  # bytes of the checkpoint in the journal
 
 
 _ROWS = Statement(
@@ -82,18 +82,18 @@ ONLY_IN = Statement(
         contents.c.segment.in_(LISTED),
     )
 )
-"""Number and digest of the values of a family that only some segments have."""
+"""Number and digest of the values of a family that only some segments contain."""
 
 _FORGET_VALUE = Statement(
     delete(contents).where(
         contents.c.number == bindparam("of_number"),
-        contents.c.data.is_(None),  # still, after waiting for another server's commit
+        contents.c.data.is_(None),  # still true after waiting for another server's commit
     )
 )
 
 
 def naming_segments(connection: Connection, tenant: str, segments: Collection[bytes]) -> set[bytes]:
-    """Return segments, those that name one of them, those that name these, and so on."""
+    """Return segments, the segments that name one of them, and so on."""
     rows = connection.execute(
         select(members.c.sha256, members.c.needs).where(
             members.c.tenant == tenant, members.c.needs.is_not(None)
@@ -135,7 +135,7 @@ def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> l
 def find_affected(
     connection: Connection, user: ThreadRow, segments: Collection[bytes]
 ) -> tuple[list[AffectedCheckpoint], set[bytes]]:
-    """Return a thread's certified checkpoints that need segments, and all values it needs."""
+    """Return a thread's certified checkpoints that need segments, and all values they need."""
     written: defaultdict[Place, list[tuple[StoredWrite, int | None]]] = defaultdict(list)
     for ns, name, stored, *write in _WRITES.run(connection, of_thread=user.number).fetchall():
         written[ns, name].append((StoredWrite._make([*write, None]), stored))
@@ -192,9 +192,9 @@ def store_again(
     user: ThreadRow,
     chosen: Iterable[tuple[AffectedCheckpoint, Mapping[bytes, SegmentValue]]],
 ) -> int:
-    """Let the next flush store checkpoints; return how many.
+    """Mark checkpoints for the next flush; return their number.
 
-    Each comes with its evicted values, by digest and checked.
+    Each checkpoint comes with its evicted values, by digest and checked.
     """
     log = batch.find(user.tenant, user.thread_id)
     if log is None or log.row.deleted or log.row.incarnation != user.incarnation:
@@ -203,9 +203,10 @@ def store_again(
     for checkpoint, values in chosen:
         cached = batch.checkpoint(log, checkpoint.place)
         if cached is None or cached.seq != checkpoint.seq:
-            continue  # it was removed, or saved again
+            continue  # the checkpoint was removed, or saved again
         pending = batch.pending(log, checkpoint.place, cached)
-        # Removes its records so far, and with them those of the segments that will go.
+        # The removal drops earlier records of the checkpoint, and with them records of the
+        # segments.
         removal_seq = batch.change(log, EventKind.RECOVERED, checkpoint.place)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, checkpoint.place, indexed=True)
         deletion.record(batch, log, removal_seq, [checkpoint.place])
@@ -224,12 +225,13 @@ def store_again(
             batch.put_content(log, seq, values[digest])
         for write in checkpoint.evicted_writes:
             slot = (write.task_id, write.idx)
-            if old_seqs[slot] == write.seq:  # it was not replaced
+            if old_seqs[slot] == write.seq:  # the write was not replaced
                 value = values[write.digest]
                 whole = write._replace(encoding=value.encoding, data=value.data)
                 batch.put_write(log, checkpoint.place, whole, seq, before=pending.get(slot))
         count += 1
-    log.row.set_updated(updated_us)  # no caller changed it: this must not prolong its retention
+    # no caller changed the thread, so its retention must not be prolonged
+    log.row.set_updated(updated_us)
     log.forget_checkpoints()
     return count
 

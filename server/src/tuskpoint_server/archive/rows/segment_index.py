@@ -1,4 +1,4 @@
-"""Which certified segments a thread needs, and which hold values that a new one may name."""
+"""Index of certified segments: those that a thread needs, and values that a new one may name."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class NeededValue(NamedTuple):
 
     digest: bytes
     type: str
-    size: int  # bytes of the value, whole
-    encoding: int  # of the journal's copy
+    size: int  # bytes of the value, unpacked
+    encoding: int  # encoding of the journal's copy
     keyframe: bytes | None  # digest of the keyframe, if it is a patch
-    thread: int  # the thread whose change brought it
-    seq: int  # that change
-    segment: bytes | None  # the segment that holds it, if it was evicted
+    thread: int  # thread whose change brought the value
+    seq: int  # change that brought the value
+    segment: bytes | None  # segment that contains the value, if the value was evicted
     stored: int | None  # bytes in the journal; `None` if it was evicted
-    data: bytes | None  # those bytes, if they were read
+    data: bytes | None  # stored bytes, if they were read
 
 
 _OF_HASH = (members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256"))
@@ -65,7 +65,7 @@ class Holders:
     """Looks up the segments that one thread's range may name, in one read transaction.
 
     Attributes:
-        unopened: By hash those that were asked for, and whose key does not open in the journal.
+        unopened: Segments that were looked up but whose key does not open in the journal, by hash.
     """
 
     _connection: Connection
@@ -76,13 +76,13 @@ class Holders:
     _lookups: int = 0
 
     def by_hash(self, sha256: bytes) -> StoredMember | None:
-        """Return a segment by its hash; `None` if it is not recorded or cannot be read."""
+        """Return a segment by its hash; `None` if the segment is not recorded or cannot be read."""
         if sha256 not in self._found:
             self._read(_BY_HASH, of_tenant=self._of.tenant, of_sha256=sha256)
         return self._found.get(sha256)
 
     def why_unreadable(self, segments: Iterable[bytes]) -> str:
-        """Return why segments, or those that they name, cannot be read; empty: nobody knows."""
+        """Return why a key of segments, or of segments they name, does not open; else empty."""
         for sha256 in segments:
             holder = self.by_hash(sha256)
             for needed_sha256 in (sha256, *(holder.needed if holder is not None else ())):
@@ -95,7 +95,7 @@ class Holders:
         return self._read(_RANGES, of_thread=self._of.number)
 
     def of(self, values: Collection[NeededValue]) -> dict[bytes, list[StoredMember]]:
-        """Return by digest the segments that hold a value, not ended before it was brought."""
+        """Return, by digest, segments that contain a value and end at or after its change."""
         recent = self._read(_RECENT, of_thread=self._of.number, of_incarnation=self._of.incarnation)
         by_digest: dict[bytes, list[StoredMember]] = {}
         for value in values:
@@ -134,7 +134,7 @@ class Holders:
 
 
 def _holds(holder: StoredMember, value: NeededValue) -> bool:
-    """Return whether a segment holds a value, and not as a patch on an unknown keyframe."""
+    """Return whether a segment contains a value, and not as a patch on an unknown keyframe."""
     prefix = value.digest[:PREFIX_BYTES]
     readable = value.keyframe is not None or prefix not in holder.patched_prefixes
     return readable and prefix in holder.held_prefixes
@@ -143,7 +143,7 @@ def _holds(holder: StoredMember, value: NeededValue) -> bool:
 def choose(
     values: Mapping[bytes, NeededValue], holders: Mapping[bytes, Sequence[StoredMember]]
 ) -> dict[bytes, StoredMember]:
-    """Return by digest the segment that a new one names for a value, `MAX_MEMBERS` at most."""
+    """Return, by digest, the segments, `MAX_MEMBERS` at most, that a new segment names."""
     offers: dict[bytes, tuple[StoredMember, set[bytes]]] = {}
     for digest, candidates in holders.items():
         for holder in candidates:
@@ -175,7 +175,7 @@ _USED = Statement(
     )
 )
 USED_BY = Statement(select(uses.c.segment).where(of_thread(uses)).order_by(uses.c.segment))
-"""The segments of which it is recorded that a thread needs them."""
+"""Segments that a thread is recorded to need."""
 
 _HELD = Statement(
     select(checkpoints.c.held).where(of_thread(checkpoints), checkpoints.c.held.is_not(None))
@@ -186,19 +186,19 @@ _NEEDS = Statement(select(members.c.needs).where(*_OF_HASH))
 def used_segments(
     connection: Connection, tenant: str, thread: int, segments: Iterable[bytes]
 ) -> set[tuple[bytes, int]]:
-    """Return those segments of which it is recorded that a thread needs them, with the thread."""
+    """Return the given segments that a thread is recorded to need, each paired with the thread."""
     rows = _USED.run_listed(connection, segments, of_tenant=tenant, of_thread=thread)
     return {(row[0], thread) for row in rows}
 
 
 def add_uses(connection: Connection, tenant: str, used: Iterable[tuple[bytes, int]]) -> None:
-    """Record that threads need segments (pairs: hash, thread), in a write transaction."""
+    """Record that threads need segments (pairs of hash and thread), in a write transaction."""
     rows = [(tenant, segment, thread) for segment, thread in used]
     _ADD_USE.run_rows(connection, ("tenant", "segment", "thread"), rows)
 
 
 def with_needs(connection: Connection, tenant: str, segments: Iterable[bytes]) -> list[bytes]:
-    """Return segments and those that they name, each once, in order."""
+    """Return segments and the segments that they name, each once, in order."""
     hashes: dict[bytes, None] = {}
     for sha256 in segments:
         hashes[sha256] = None

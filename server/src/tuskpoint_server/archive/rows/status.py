@@ -1,4 +1,4 @@
-"""How far the archive of a tenant has come, as the journal knows it."""
+"""Progress of the archive of a tenant, as the journal knows it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ..formats.catalogs import Catalog, decode_catalog
 
 
 class CertificationBacklog(NamedTuple):
-    """What waits for certification, except gaps: threads, bytes, and the oldest change's time."""
+    """Backlog of certification, without gaps: threads, bytes, and the time of the oldest change."""
 
     threads: int
     size_bytes: int
@@ -44,16 +44,17 @@ class CertificationBacklog(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewestCatalog:
-    """The newest certified catalog of a tenant, and its location."""
+    """Newest certified catalog of a tenant, and its location."""
 
     catalog: Catalog
     location: BlobLocation
     certified_us: int
-    root: bytes  # its key, as the key provider wrapped it; empty if it is not sealed
+    # key of the catalog, wrapped by the key provider; empty if the catalog is not sealed
+    root: bytes
 
 
 class CatalogPlace(NamedTuple):
-    """What the journal says of the newest catalog of a tenant besides its content."""
+    """Location and numbers of a tenant's newest catalog, without its content."""
 
     generation: int
     number: int
@@ -62,7 +63,7 @@ class CatalogPlace(NamedTuple):
 
 
 class AwaitedChange(NamedTuple):
-    """A change that a caller waits for; without a checkpoint: all of its thread up to it."""
+    """Change that a caller waits for; without a checkpoint, all changes of the thread up to it."""
 
     thread: int
     seq: int
@@ -98,7 +99,7 @@ _EXISTS = Statement(sa.select(checkpoints.c.seq).where(of_checkpoint(checkpoints
 
 
 def _newest_catalog(*columns: sa.Column[object]) -> Statement:
-    """Return what reads columns of a tenant's newest catalog, then its hash and location."""
+    """Return a statement that reads columns of a tenant's newest catalog, its hash and location."""
     is_of = sa.and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256)
     place = (members.c.size, members.c.blob_id, members.c.identifier, members.c.key)
     return Statement(
@@ -118,10 +119,10 @@ _CATALOG_PLACE = _newest_catalog(catalogs.c.generation, catalogs.c.number, catal
 def backlog(
     connection: sa.Connection, tenant: str, damaged: Iterable[int] = ()
 ) -> CertificationBacklog:
-    """Return the backlog; takes time in proportion to the threads that wait.
+    """Return the backlog; the cost is proportional to the number of waiting threads.
 
-    Threads that are `damaged`, by number, are not counted: a flush stores nothing of them. Their
-    bytes are.
+    Threads in `damaged`, by number, are not counted, because a flush does not store them. Their
+    bytes are counted.
     """
     found = CertificationBacklog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
     among = sum(1 for _ in _WAITING_AMONG.run_listed(connection, damaged))
@@ -131,12 +132,12 @@ def backlog(
 def backlogs(
     connection: sa.Connection, damaged: Iterable[int] = ()
 ) -> dict[str, CertificationBacklog]:
-    """Return the backlogs of all tenants that have one, as `backlog`."""
+    """Return the backlogs of all tenants that have one, as `backlog` does."""
     found = {
         tenant: CertificationBacklog(*row) for tenant, *row in _BACKLOGS.run(connection).fetchall()
     }
     for (tenant,) in _WAITING_AMONG.run_listed(connection, damaged):
-        if tenant in found:  # a thread may have become dirty after they were counted
+        if tenant in found:  # a thread may have become dirty after the backlogs were counted
             found[tenant] = found[tenant]._replace(threads=found[tenant].threads - 1)
     return found
 
@@ -144,13 +145,13 @@ def backlogs(
 def waiting_threads(
     connection: sa.Connection, tenant: str, concerns: Callable[[str], bool]
 ) -> dict[int, int]:
-    """Return the threads of some names with changes above their watermark, and the last change."""
+    """Return the last change of each chosen thread that has changes above its watermark."""
     rows = _WAITING.run(connection, of_tenant=tenant).fetchall()
     return {number: seq for number, seq, thread_id in rows if concerns(thread_id)}
 
 
 def waiting_tenants(connection: sa.Connection) -> list[str]:
-    """Return the tenants that have something to store or a pack on its way."""
+    """Return the tenants that have changes to store or a pack in flight."""
     dirty = sa.select(threads.c.tenant).where(threads.c.dirty_since_us.is_not(None))
     result = connection.execute(sa.union(dirty, sa.select(packs.c.tenant)))
     return sorted(result.scalars())
@@ -174,7 +175,7 @@ def catalog(connection: sa.Connection, tenant: str) -> NewestCatalog | None:
     sha256, size, blob_id, identifier, key = place
     if isinstance(content, UnopenedBytes):
         raise _damage_refusal(tenant, content.problem)
-    # Its location may not be known any more; the next catalog names it by its hash all the same.
+    # The location may be unknown by now; the next catalog names this one by its hash anyway.
     location = BlobLocation(
         sha256, size or 0, blob_id or "", identifier or "", b"" if key is None else key
     )
@@ -182,7 +183,7 @@ def catalog(connection: sa.Connection, tenant: str) -> NewestCatalog | None:
         catalog = decode_catalog(content, location.blob_id)
     except Refusal as refusal:
         raise _damage_refusal(tenant, str(refusal.metadata["problem"])) from refusal
-    # A catalog of another tenant may have been recovered for this one.
+    # A recovery may have stored a catalog of another tenant in this row.
     if (catalog.generation, catalog.number) != (generation, number):
         raise _damage_refusal(tenant, "another catalog is in its place")
     return NewestCatalog(catalog, location, certified_us, root or b"")
@@ -194,7 +195,7 @@ def _damage_refusal(tenant: str, problem: str) -> Refusal:
 
 
 def catalog_place(connection: sa.Connection, tenant: str) -> CatalogPlace | None:
-    """Return where the newest certified catalog is stored, whatever its row contains."""
+    """Return the location of the newest certified catalog, whatever its row contains."""
     row = _CATALOG_PLACE.run(connection, of_tenant=tenant).fetchone()
     if row is None:
         return None
@@ -209,10 +210,11 @@ def catalog_place(connection: sa.Connection, tenant: str) -> CatalogPlace | None
 def awaited_change(
     connection: sa.Connection, tenant: str, key: CheckpointKey, seq: int
 ) -> tuple[AwaitedChange, int] | None:
-    """Return the change of a checkpoint that is waited for, if it exists, and the watermark.
+    """Return the change that a caller waits for, if it exists, and the thread's watermark.
 
     Raises:
-        Refusal: `JOURNAL_DAMAGED`: the row of the thread, so that its watermark proves nothing.
+        Refusal: `JOURNAL_DAMAGED`: the row of the thread is damaged, so its watermark proves
+            nothing.
     """
     row = find_thread(connection, tenant, key.thread_id)
     if row is None or row.seq < seq:
@@ -222,14 +224,14 @@ def awaited_change(
 
 
 def watermarks(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, int]:
-    """Return how far threads are certified."""
+    """Return the watermarks of threads."""
     return dict(_MARKS.run_listed(connection, numbers))
 
 
 def missing_changes(
     connection: sa.Connection, changes_wanted: Iterable[AwaitedChange]
 ) -> set[AwaitedChange]:
-    """Return those of the changes whose checkpoint does not exist any more."""
+    """Return the changes whose checkpoint no longer exists."""
     return {change for change in changes_wanted if not _is_there(connection, change)}
 
 
@@ -241,7 +243,7 @@ def _is_there(connection: sa.Connection, change: AwaitedChange) -> bool:
 
 
 def counts(connection: sa.Connection, tenant: str) -> tuple[int, int]:
-    """Count the checkpoints whose last change is certified, and the others."""
+    """Count the checkpoints whose last change is certified, and the other checkpoints."""
 
     def count(statement: sa.Select[Any]) -> int:
         return int(connection.execute(statement).scalar_one())
@@ -269,7 +271,7 @@ def counts(connection: sa.Connection, tenant: str) -> tuple[int, int]:
 
 
 def evicted_bytes(connection: sa.Connection, tenant: str) -> int:
-    """Return the bytes of values and pending writes that are on the blob store only."""
+    """Return the bytes of values and pending writes that only the blob store has."""
     families = sa.select(threads.c.family).where(threads.c.tenant == tenant)
     numbers = sa.select(threads.c.number).where(threads.c.tenant == tenant)
     of_values = sa.select(sa.func.coalesce(sa.func.sum(contents.c.size), 0)).where(
@@ -284,7 +286,7 @@ def evicted_bytes(connection: sa.Connection, tenant: str) -> int:
 
 
 def store_kind(connection: sa.Connection) -> str | None:
-    """Return the kind of store that has all blobs; `None` before anything is stored."""
+    """Return the kind of store that has all blobs; `None` before the first blob is stored."""
     is_backend = journal_info.c.name == "blob_backend"
     backend = connection.execute(
         sa.select(journal_info.c.value).where(is_backend)
@@ -294,7 +296,7 @@ def store_kind(connection: sa.Connection) -> str | None:
 
 
 def claim_home(connection: sa.Connection, backend: str) -> str:
-    """Make a kind of store the home of all blobs, unless another is already; return the home."""
+    """Make a kind of store the home of all blobs, unless there is a home; return the home."""
     is_backend = journal_info.c.name == "blob_backend"
     current_home = store_kind(connection)
     if current_home is not None:

@@ -1,7 +1,7 @@
-"""Checkpoints as the journal stores them, and the one path that inserts made ones.
+"""Checkpoints as the journal stores them, and the one path that inserts built checkpoints.
 
-Forks, copies, adoptions, rollbacks and snapshots read rows here, make new ones from them, and
-insert these here. Recovery makes the same rows from segments.
+Forks, copies, adoptions, rollbacks and snapshots read rows here, build new rows from them, and
+insert the new rows here. Recovery builds the same rows from segments.
 """
 
 from __future__ import annotations
@@ -44,19 +44,20 @@ from .segment_index import add_uses, with_needs
 
 @dataclass(slots=True)
 class StoredCheckpoint:
-    """A checkpoint that is in a thread, or is about to be inserted into one."""
+    """A checkpoint that is in a thread, or is about to be inserted into a thread."""
 
     place: Place
     known: CachedCheckpoint
     lineage: Lineage = NO_LINEAGE
     delta_base: bytes | None = None  # see `archive.formats.segments`
-    held: bytes | None = None  # the column: which segments hold it besides those of its thread
-    row: Row | None = None  # as it was read
+    # column `held`: segments, other than the thread's own, that contain the checkpoint
+    held: bytes | None = None
+    row: Row | None = None  # row as it was read
     writes: list[StoredWrite] = field(default_factory=list)
-    # Of a copy: the segments that hold it already, that of its state first. It may lack data
-    # then. Without any it has to be stored, and is whole.
+    # Segments that already contain a copy, the segment of its state first. A copy may then lack
+    # data. Without segments the checkpoint has to be stored, and is whole.
     segments: tuple[bytes, ...] = ()
-    state_only: bool = False  # the first has none of its writes
+    state_only: bool = False  # whether the first segment has none of the writes
     values: list[SegmentValue] = field(
         default_factory=list
     )  # that the segment carries, without patches
@@ -79,22 +80,22 @@ class StoredCheckpoint:
 
 
 def stored_value(digest: bytes, value: Value) -> SegmentValue:
-    """Return a value as it is stored, by itself."""
+    """Return a value in its stored form, without a patch."""
     packed = compress(value.data)
     return SegmentValue(digest, value.type, len(value.data), int(packed.encoding), packed.data)
 
 
 def of_written(write: SegmentWrite, seq: int, encoding: int, data: bytes | None) -> StoredWrite:
-    """Return a write as a segment has it, with data in an encoding of its own."""
+    """Return a segment's write as the journal stores it, with data in an own encoding."""
     columns = (write.task_id, write.idx, write.task_path, write.channel, write.type)
     return StoredWrite(*columns, write.digest, write.size, encoding, seq, None, data)
 
 
 def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> StoredCheckpoint:
-    """Return a checkpoint as a segment has it, without its writes and values.
+    """Return a segment's checkpoint as the journal stores it, without writes and values.
 
     Raises:
-        Refusal: `METADATA_NOT_JSON`, of this field.
+        Refusal: `METADATA_NOT_JSON`, which names `field`.
     """
     metadata = parse_metadata(row.metadata, field)
     cached = CachedCheckpoint(
@@ -114,7 +115,7 @@ def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> StoredCh
 
 
 def of_stored(one: StoredCheckpoint) -> SegmentCheckpoint:
-    """Return a checkpoint as a bundle has it, without its writes and values."""
+    """Return a checkpoint in a bundle's form, without its writes and values."""
     cached = one.known
     columns = (*one.place, 0, cached.parent_id, cached.state, cached.metadata, cached.created_us)
     notes = (cached.label, cached.summary, one.delta_base or b"", one.lineage)
@@ -131,7 +132,7 @@ _CHECKPOINTS = Statement(
     .where(_of.number.in_(LISTED))
 )
 WRITE = tuple(writes.c[name] for name in StoredWrite._fields)
-"""Columns that a `StoredWrite` is made of."""
+"""Columns of a `StoredWrite`."""
 _WRITES = Statement(
     select(_of.number, writes.c.mac, *WRITE)
     .join(writes, same_checkpoint(writes, checkpoints))
@@ -158,22 +159,18 @@ def named_place(connection: Connection, thread: ThreadRow, key: CheckpointKey) -
 
 
 def numbers_of(connection: Connection, thread: int, places: Sequence[Place]) -> list[int]:
-    """Return the numbers of the rows of checkpoints, for those that are stored."""
+    """Return the row numbers of the checkpoints that are stored."""
     rows = (_NUMBER.run(connection, **parameters_of(thread, *place)).fetchone() for place in places)
     return [row[0] for row in rows if row is not None]
 
 
 def all_numbers(connection: Connection, thread: int) -> list[int]:
-    """Return the numbers of the rows of a thread's checkpoints, the least changed first."""
+    """Return the row numbers of a thread's checkpoints, oldest change first."""
     return [number for _, number in sorted(_NUMBERS.run(connection, of_thread=thread).fetchall())]
 
 
 def read(connection: Connection, numbers: Collection[int]) -> list[StoredCheckpoint]:
-    """Return checkpoints with their writes, in the order of their numbers as they are given.
-
-    Raises:
-        Refusal: `JOURNAL_DAMAGED`.
-    """
+    """Return checkpoints with their writes, in the order of the given row numbers."""
     binder = binder_of(connection)
     by_number: dict[int, StoredCheckpoint] = {}
     for number, *columns in _CHECKPOINTS.run_listed(connection, numbers):
@@ -205,9 +202,9 @@ def begin(
     *,
     unsearchable: bool = False,
 ) -> ThreadCacheEntry:
-    """Return a thread that begins now, and shares the values of a family or founds one.
+    """Return a thread that starts now, in the given family or in a new one.
 
-    One that has checkpoints is refused (`THREAD_EXISTS`).
+    A thread that has checkpoints is refused (`THREAD_EXISTS`).
     """
     log = batch.find(tenant, target)
     if log is None:
@@ -216,7 +213,8 @@ def begin(
         if is_taken(batch.connection, log.row.number):
             raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
         if log.row.deleted:
-            delete_thread(batch, tenant, target)  # the writes that came for the next incarnation
+            # removes writes that arrived early for the next incarnation
+            delete_thread(batch, tenant, target)
             log = batch.find(tenant, target) or log
         else:
             end_incarnation(batch, log)
@@ -226,7 +224,7 @@ def begin(
 
 
 def begin_from(batch: UnitOfWork, tenant: str, target: str, origin: ThreadRow) -> ThreadCacheEntry:
-    """Return a thread that begins now, of the family and the agent of another."""
+    """Return a thread that starts now, with the family and the agent of another thread."""
     hidden = origin.unsearchable
     return begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
 
@@ -238,9 +236,10 @@ def fill(
     place: Place,
     lineage: Lineage = NO_LINEAGE,
 ) -> SaveOutcome:
-    """Insert all checkpoints of a thread that began; they come into being now.
+    """Insert all checkpoints of a new thread; their creation time is now.
 
-    Its family has the values that the segment does not carry. `lineage` is of the one at `place`.
+    The thread's family has the values that the segment does not carry. `lineage` belongs to the
+    checkpoint at `place`.
     """
     for checkpoint in new:
         checkpoint.lineage = lineage if checkpoint.place == place else NO_LINEAGE
@@ -250,7 +249,7 @@ def fill(
 
 
 def add(batch: UnitOfWork, log: ThreadCacheEntry, new: Sequence[StoredCheckpoint]) -> None:
-    """Insert checkpoints into a thread, and record that it uses the segments that hold them."""
+    """Insert checkpoints into a thread, and record the segments that contain them as used."""
     for checkpoint in new:
         insert_checkpoint(batch, log, checkpoint)
     hashes = dict.fromkeys(sha256 for checkpoint in new for sha256 in checkpoint.segments)
@@ -259,7 +258,7 @@ def add(batch: UnitOfWork, log: ThreadCacheEntry, new: Sequence[StoredCheckpoint
 
 
 def end(batch: UnitOfWork, log: ThreadCacheEntry, place: Place) -> SaveOutcome:
-    """End the change that made a thread: its settings belong to it too."""
+    """End the change that created a thread; the change also covers the thread's settings."""
     row = log.row
     row.settings_seq = row.seq
     batch.store(log)
@@ -268,7 +267,7 @@ def end(batch: UnitOfWork, log: ThreadCacheEntry, place: Place) -> SaveOutcome:
 
 
 def insert_checkpoint(batch: UnitOfWork, log: ThreadCacheEntry, new: StoredCheckpoint) -> None:
-    """Insert a checkpoint, which must not be there, as a change of its own."""
+    """Insert a checkpoint, which must not exist yet, as a change of its own."""
     row, place = log.row, new.place
     searched = not is_reserved(row.thread_id)
     seq = batch.change(

@@ -1,5 +1,5 @@
-"""Comparing journal and blobs, and repairing damaged values from certified blobs.
+"""Comparison of journal and blobs, and repair of damaged values from certified blobs.
 
-It must not call a thread verified whose blobs were not read, or repair from bytes whose hash was
-not checked.
+The package must not call a thread verified whose blobs were not read, or repair from bytes whose
+hash was not checked.
 """

@@ -1,4 +1,4 @@
-"""Values that are damaged in the journal: which segments hold them, and putting them back."""
+"""Values that are damaged in the journal: finds their segments, and replaces the values."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def keyframes(connection: Connection, damages: Collection[Damage]) -> list[Damag
 def holders(
     connection: Connection, tenant: str, damages: Collection[Damage]
 ) -> dict[bytes, list[BlobLocation]]:
-    """Return by digest the segments of the threads of a family that hold damaged values."""
+    """Return, by digest, the segments of a family's threads that contain damaged values."""
     lost = gaps.lost_hashes(connection, tenant)
     by_family: dict[int, dict[bytes, bytes]] = {}
     for damage in damages:
@@ -84,9 +84,9 @@ def holders(
 def put_back(
     batch: UnitOfWork, tenant: str, thread_id: str, mended: Mapping[Damage, Value]
 ) -> None:
-    """Store values, which were compared with their digests, in the place of damaged ones.
+    """Replace damaged values by values that were compared with their digests.
 
-    A value that has no row gets one, as if the certified part of this thread had brought it.
+    A value without a row gets a row, as if the certified part of this thread had brought the value.
     """
     thread = find_thread(batch.connection, tenant, thread_id)
     for damage, value in mended.items():

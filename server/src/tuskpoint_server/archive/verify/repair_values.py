@@ -1,4 +1,4 @@
-"""Repairing values that are damaged in the journal from the certified blobs that hold them."""
+"""Repairs values that are damaged in the journal from certified blobs that contain them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Places = dict[bytes, list[BlobLocation]]
 
 @dataclass(frozen=True, slots=True)
 class Mender:
-    """Repairs damaged values, counts them, and says in the log what became of them."""
+    """Repairs damaged values, counts them, and logs the outcomes."""
 
     _database: Database
     _segments: Segments
@@ -34,10 +34,10 @@ class Mender:
         damages: Collection[Damage],
         hints: Sequence[BlobLocation] = (),
     ) -> bool:
-        """Repair damaged values of a checkpoint where the blob store has them; return if any was.
+        """Repair a checkpoint's damaged values from the blob store; return whether one was.
 
-        A patch may be whole again because its keyframe was repaired. `hints`: segments that hold
-        the checkpoint.
+        A repaired keyframe may make a patch valid again. `hints` are segments that contain the
+        checkpoint.
 
         Raises:
             Refusal: `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`.
@@ -65,7 +65,7 @@ class Mender:
         return bool(mended)
 
     async def _read(self, place: BlobLocation, digest: bytes) -> Value | None:
-        """Return a value from a segment, or from one that it names; `None` if neither has it."""
+        """Return a value from a segment, or from a segment that it names; `None` if none has it."""
         try:
             [stored] = await self._segments.read([place])
             return (await self._segments.values(stored, [digest])).get(digest)

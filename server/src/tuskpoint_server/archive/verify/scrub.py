@@ -1,8 +1,8 @@
-"""The scrub: goes through all threads of the journal, and checks what nobody reads.
+"""The scrub: checks all threads of the journal, also content that nobody reads.
 
-Damage that is found when somebody needs the state is found late: the backup that has the row may
-be gone by then. One server scrubs, the leader. It reads in the readers' connections, a part of a
-thread in each transaction, and pauses after each part as long as the rate demands.
+Damage that is found only when a state is needed is found late: the backup with the row may be gone
+by then. Only the leader scrubs. It reads in the readers' connections, a part of a thread in each
+transaction, and pauses after each part as the rate demands.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from . import scrub_progress
 from .repair_values import Mender
 from .scrub_progress import NumberedThread, Progress
 
-PART_BYTES = 16 * KIB  # that a part counts at least: its statements take time, however few its rows
-PASS_SECONDS = 3600.0  # from the begin of a pass to that of the next, at least
-RECORD_SECONDS = 30.0  # between two records of how far the scrub has come
-RETRY_SECONDS = 10.0  # after the journal could not be used
+# least bytes that a part counts: its statements take time even if it has few rows
+PART_BYTES = 16 * KIB
+PASS_SECONDS = 3600.0  # least time from the start of a pass to the start of the next pass
+RECORD_SECONDS = 30.0  # between two records of the scrub's progress
+RETRY_SECONDS = 10.0  # pause after the journal could not be used
 
 _SOUND_VALUES = 100_000  # digests that are remembered while a thread is checked
 
@@ -38,9 +39,9 @@ class Scrubber:
     Args:
         database: The journal.
         mender: Repairs damaged values from the blob store.
-        instruments: Count what was read and found.
-        bytes_per_second: Of rows and values that are read.
-        sleep: Pauses for seconds.
+        instruments: Count the bytes read and the damages found.
+        bytes_per_second: Rate of reading rows and values.
+        sleep: Pauses for a number of seconds.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Scrubber:
         self._recorded_us = 0
 
     async def run(self) -> None:
-        """Make one pass after the other, until cancelled."""
+        """Make passes one after the other, until cancelled."""
         while True:
             try:
                 await self._continue()
@@ -69,12 +70,12 @@ class Scrubber:
                 await self._sleep(RETRY_SECONDS)
 
     async def _continue(self) -> None:
-        """Go on with the pass that was begun, or wait for the next and make it."""
+        """Continue an unfinished pass, or wait for the next pass and make it."""
         progress = await self._database.query(scrub_progress.read)
         now_us = self._database.now_us()
         if not progress.number:
             next_us = progress.began_us + int(PASS_SECONDS * 1e6)
-            # The clock may have gone back.
+            # The clock may have been set back.
             await self._sleep(min(max(0, next_us - now_us) / 1e6, PASS_SECONDS))
             progress.began_us = self._database.now_us()
         self._recorded_us = self._database.now_us()
@@ -126,7 +127,7 @@ class Scrubber:
                 return
 
     async def _repaired(self, thread: NumberedThread, problem: Problem) -> bool:
-        """Repair a value if the blob store has it; else say what is wrong."""
+        """Repair a value if the blob store has it; else log the problem."""
         outcome = "found"
         if problem.damage is not None and problem.place is not None:
             key = CheckpointKey(thread.thread_id, *problem.place)

@@ -1,8 +1,8 @@
-"""How far the scrub has come: a fact of the journal, so a start or another server continues there.
+"""Progress of the scrub, stored in the journal: a restart or another server continues there.
 
-A scrub that began with the first thread after each start would never reach the last one of a large
-journal on a server that is often started. A random start would reach it some time, but nobody could
-say when all threads had been checked.
+A scrub that started with the first thread after each restart would never reach the last thread of a
+large journal on a server that restarts often. A random start would reach it some time, but nobody
+could tell when all threads had been checked.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class NumberedThread(NamedTuple):
 
 @dataclass(slots=True)
 class Progress:
-    """A pass through all threads, and what the pass before found. Times are microseconds.
+    """A pass through all threads, and the findings of the last complete pass. Times are in us.
 
     Attributes:
-        number: Thread that comes next.
-        at: How far it was checked; `None`: not at all.
-        began_us: When this pass began; 0: none did.
-        ended_us: When the last complete pass ended; 0: none has.
-        damaged: Threads in which the last complete pass found something that it did not repair.
-        found: Threads in which this pass did.
+        number: Number of the next thread.
+        at: Position up to which that thread was checked; `None`: not at all.
+        began_us: Start of this pass; 0: no pass started.
+        ended_us: End of the last complete pass; 0: no pass ended.
+        damaged: Threads in which the last complete pass found damage that it did not repair.
+        found: Threads in which this pass found such damage.
     """
 
     number: int = 0
@@ -64,7 +64,7 @@ class Progress:
     found: Names = field(default_factory=dict)
 
     def note(self, thread: NumberedThread) -> bool:
-        """Add a thread to those of this pass; return whether it was new among them."""
+        """Add a thread to the damaged threads of this pass; return whether it was added."""
         names = self.found.setdefault(thread.tenant, [])
         if thread.thread_id in names or len(names) >= MAX_DAMAGED:
             return False
@@ -78,13 +78,13 @@ class Progress:
         self.damaged, self.found = self.found, {}
 
     def of_tenant(self, tenant: str) -> list[str]:
-        """Return the threads of a tenant in which this pass or the one before found something."""
+        """Return a tenant's threads in which this pass or the last one found damage."""
         names = (*self.damaged.get(tenant, ()), *self.found.get(tenant, ()))
         return list(dict.fromkeys(names))[:MAX_DAMAGED]
 
 
 def read(connection: Connection) -> Progress:
-    """Return how far the scrub has come."""
+    """Return the stored progress of the scrub."""
     row = _READ.run(connection, of_name=SCRUB).fetchone()
     if row is None:
         return Progress()
@@ -97,11 +97,11 @@ def read(connection: Connection) -> Progress:
 
 
 def record(batch: UnitOfWork, progress: Progress) -> None:
-    """Store how far the scrub has come."""
+    """Store the progress of the scrub."""
     _WRITE.run(batch.connection, name=SCRUB, value=json.dumps(asdict(progress))).close()
 
 
 def thread_from(connection: Connection, number: int) -> NumberedThread | None:
-    """Return the first thread whose number is not below one, deleted or not."""
+    """Return the first thread whose number is at least `number`, deleted or not."""
     row = _FROM.run(connection, first=number).fetchone()
     return NumberedThread(*row) if row is not None else None

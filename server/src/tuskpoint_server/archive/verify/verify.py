@@ -1,13 +1,13 @@
-"""Verifying a thread: a verdict on each of its checkpoints, and what is wrong in the journal.
+"""Verification of a thread: a verdict on each checkpoint, and problems in the journal.
 
 First the newest catalog and its runs are read and folded to the thread's manifest. Then the
 segments of every checkpoint are read, a page of checkpoints at a time, and compared with the
-journal and with the manifest. All bytes come from the blob store itself. Nothing is changed, and
-damage is only reported.
+journal and with the manifest. All bytes come from the blob store itself. A verification changes
+nothing and only reports damage.
 
-Threads change while they are verified, so nothing counts as damaged after one look: a broken chain
-must still be that of the newest catalog, and a failed checkpoint must fail again with the journal
-and the manifest of that moment.
+Threads change while they are verified, so nothing counts as damaged after one check: a broken chain
+must still belong to the newest catalog, and a failed checkpoint must fail again with the journal
+and the manifest of the moment of the second check.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ from ..rows.status import NewestCatalog
 
 PAGE_CHECKPOINTS = 256  # checkpoints whose rows are read at once
 
-BATCH_CHECKPOINTS = 256  # whose segments are read at once
-BATCH_BYTES = 16 * MIB  # of those segments; one checkpoint always fits
-MAX_JOURNAL_PROBLEMS = 100  # after so many nothing more is looked at; the contract says so
-LOOKS = 5  # times that something which keeps changing is looked at, before the last look counts
+BATCH_CHECKPOINTS = 256  # checkpoints whose segments are read at once
+BATCH_BYTES = 16 * MIB  # bytes of those segments; one checkpoint always fits
+MAX_JOURNAL_PROBLEMS = 100  # problems after which the check stops; the contract states this number
+LOOKS = 5  # checks of something that keeps changing, after which the last check counts
 
 _KEPT_BYTES = 96 * MIB
 _CHECKED_VALUES = 100_000
@@ -62,11 +62,11 @@ _CHECKED_VALUES = 100_000
 
 @dataclass(eq=False)
 class ThreadVerification:
-    """Verdicts on a thread: it and its checkpoints are those of `recorded.of_thread_now`.
+    """Verdicts on a thread; thread and checkpoints come from `recorded.of_thread_now`.
 
-    `_mismatch` is called once for each member with another hash than recorded. `chain_problem` is
-    the problem, for people, on the way from the newest catalog to the thread's manifest; else it is
-    empty.
+    `_mismatch` is called once for each member whose hash differs from the recorded hash.
+    `chain_problem` describes, for people, the problem on the way from the newest catalog to the
+    thread's manifest; empty if there is none.
     """
 
     _database: Database
@@ -77,11 +77,11 @@ class ThreadVerification:
 
     def __post_init__(self) -> None:
         self._segments = _VerifiedSegments(self._database, self._of.tenant, self._blobs)
-        self._catalog = b""  # hash of the catalog that was read; empty: none was
-        self._manifest = fold(self._of.thread_id, ())  # of the incarnation that lives
+        self._catalog = b""  # hash of the catalog that was read; empty: no catalog
+        self._manifest = fold(self._of.thread_id, ())  # manifest of the live incarnation
         self._chain_holds = True
-        self._last_seq = 0  # the last change of the thread that a record in the blob store has
-        self._put_back = ""  # how the journal is behind these records, for people
+        self._last_seq = 0  # last change of the thread that a record in the blob store names
+        self._put_back = ""  # how far the journal is behind these records, for people
         self._mismatched: set[bytes] = set()
         self._checked: set[tuple[bytes, bytes]] = set()
         self.chain_problem = ""
@@ -89,8 +89,8 @@ class ThreadVerification:
     async def verdicts(self) -> AsyncGenerator[Verdict, None]:
         """Yield a verdict on each checkpoint, by namespace and ID.
 
-        Those are the checkpoints that the journal or the manifest had when the verification
-        began, and those whose removal the runs still record.
+        Verdicts cover the checkpoints that the journal or the manifest had at the start of the
+        verification, and the checkpoints whose removal the runs still record.
         """
         first = await self._look(())
         manifest = self._manifest
@@ -104,10 +104,11 @@ class ThreadVerification:
                     yield verdict
 
     async def journal_problems(self) -> tuple[str, ...]:
-        """Return what is wrong with the rows and values of the thread in the journal, for people.
+        """Return the problems of the thread's rows and values in the journal, for people.
 
-        `verdicts` comes first, which reads the records that the row of the thread is compared with.
-        The bytes of each part are read at one moment, so changes meanwhile are no problem.
+        Call `verdicts` first: it reads the records that the row of the thread is compared with. The
+        bytes of each part are read at one moment, so concurrent changes are not reported as
+        problems.
         """
         problems: list[str] = [self._put_back] if self._put_back else []
         position: CheckPosition | None = None
@@ -130,7 +131,7 @@ class ThreadVerification:
         return tuple(dict.fromkeys(problems))[:MAX_JOURNAL_PROBLEMS]
 
     def _new_bytes(self, place: Place, standing: RecordedThread, seen: set[bytes]) -> int:
-        """Return the bytes of the segments of a checkpoint that no earlier one has."""
+        """Return the bytes of a checkpoint's segments that no earlier checkpoint has."""
         recorded, members = standing.checkpoints.get(place), self._manifest.members
         segments = recorded.entry.segments if recorded is not None else ()
         new = {
@@ -156,12 +157,12 @@ class ThreadVerification:
     async def _look(self, places: Sequence[Place]) -> RecordedThread:
         """Return the journal's view, and read the manifest of the same moment.
 
-        Once a newer catalog is certified, the members of the older one may go: a broken chain must
-        still be that of the newest catalog.
+        Once a newer catalog is certified, members of the older catalog may be removed: a broken
+        chain counts only if it still belongs to the newest catalog.
         """
         broken: bytes | None = None
         while True:
-            self._segments.forget()  # unreadable members may have been moved since
+            self._segments.forget()  # unreadable members may have moved since
             standing = await self._standing(places)
             catalog = standing.catalog
             if catalog is None or catalog.location.sha256 == self._catalog:
@@ -244,11 +245,11 @@ class ThreadVerification:
         verdicts: dict[Place, Verdict] = {}
         for place in batch:
             verdicts[place] = await self._judge(place, standing)
-            await asyncio.sleep(0)  # a batch must not hold up every other call
+            await asyncio.sleep(0)  # give other calls a turn between batches
         return verdicts
 
     def _named_elsewhere(self, place: Place, recorded: RecordedCheckpoint) -> list[BlobLocation]:
-        """Return the segments that the manifest names for a checkpoint, unless the journal does."""
+        """Return the segments that only the manifest names for a checkpoint, not the journal."""
         entry = self._manifest.entries.get(place)
         if entry is None or not recorded.entry.certified or entry.record.seq != recorded.seq:
             return []
@@ -283,7 +284,7 @@ class ThreadVerification:
                 await self._check(key, recorded, manifest_segments)
         except MemberDamageError as damage:
             member_location, reason = damage.location, standing.lost.get(damage.location.sha256)
-            if reason is not None and not damage.actual_sha256:  # a gap that is known already
+            if reason is not None and not damage.actual_sha256:  # the gap is already known
                 kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
                 return Verdict(key, kind, member_location, detail=reason)
             return Verdict(
@@ -304,12 +305,12 @@ class ThreadVerification:
             stored = await self._segments.read(places)
             row, holder = stored_row(stored, key)
             content = await _digests(stored, row, key)
-            if not recorded.entry.certified:  # it has writes that are not stored yet
+            if not recorded.entry.certified:  # the checkpoint has writes that are not stored yet
                 content[PENDING_WRITES] = recorded.content[PENDING_WRITES]
             if different := difference(content, recorded.content):
                 detail = f"the {different} in its segment and in the journal differ"
                 raise MemberDamageError(places[0], places[0].sha256, detail)
-            # The values of a segment are checked once.
+            # The values of a segment are checked only once.
             digests = {
                 (holder.location.sha256, digest)
                 for digest in digests_of(row, holder.location.blob_id)
@@ -323,7 +324,7 @@ class ThreadVerification:
 
 @dataclass(eq=False)
 class MemberDamageError(Exception):
-    """Stored bytes cannot be read, or are not the recorded ones; fields as in `Verdict`."""
+    """Stored bytes are unreadable, or differ from the recorded bytes; fields as in `Verdict`."""
 
     location: BlobLocation
     actual_sha256: bytes
@@ -331,7 +332,7 @@ class MemberDamageError(Exception):
 
     @classmethod
     def named(cls, location: BlobLocation, refusal: Refusal) -> MemberDamageError:
-        """Return the damage at a location that a refusal reports."""
+        """Return the damage that a refusal reports, at a location."""
         actual = b""
         if refusal.reason is Reason.BLOB_HASH_MISMATCH:
             actual = bytes.fromhex(refusal.metadata["actual"])
@@ -346,7 +347,8 @@ def _damage_at(location: BlobLocation) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):  # of the member's key
+        # refusals about the member's key
+        if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):
             raise
         raise MemberDamageError.named(location, refusal) from refusal
 
@@ -355,7 +357,7 @@ class _VerifiedSegments(Segments):
     """Segments of a tenant, read from the blob store itself.
 
     An unreadable member raises `MemberDamageError`, and is not read again before `forget`. The
-    manifest has the locations of segments that the journal does not know.
+    manifest has the locations of segments that the journal does not record.
     """
 
     def __init__(self, database: Database, tenant: str, blobs: BlobStore) -> None:
@@ -368,7 +370,7 @@ class _VerifiedSegments(Segments):
         self._damaged.clear()
 
     async def load(self, locations: Iterable[BlobLocation]) -> None:
-        """Fetch segments, many at a time, and keep them; unreadable ones are skipped."""
+        """Fetch segments, many at a time, and cache them; skip unreadable segments."""
         missing = [location for location in locations if location.sha256 not in self._kept]
         for location, data in zip(missing, await self._read(missing), strict=True):
             try:
@@ -378,7 +380,7 @@ class _VerifiedSegments(Segments):
                 self._damaged[location.sha256] = damage
 
     async def load_named(self, hashes: Iterable[bytes]) -> None:
-        """Fetch the first members that kept segments name; the rest is read on demand."""
+        """Fetch the first members that cached segments name; the rest is read on demand."""
         size = 0
         missing: dict[bytes, BlobLocation] = {}
         for stored in [self._kept[sha256] for sha256 in hashes if sha256 in self._kept]:
@@ -396,7 +398,7 @@ class _VerifiedSegments(Segments):
         return list(map(_raise_damage, await self._read(locations)))
 
     async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | MemberDamageError]:
-        """Return for each location its bytes or their damage, which is noted."""
+        """Return, for each location, its bytes or their damage, which is also noted."""
         by_hash = {
             location.sha256: location
             for location in locations
@@ -422,7 +424,7 @@ def _raise_damage(data: bytes | MemberDamageError) -> bytes:
 
 
 def _how_behind(certified_seq: int, last_seq: int) -> str:
-    """Return how the watermark of a thread is behind its records; empty if it is not."""
+    """Return how a thread's watermark is behind the thread's records; empty if it is not."""
     if not put_back.is_older(certified_seq, last_seq):
         return ""
     return put_back.problem(certified_seq, last_seq)
@@ -465,12 +467,12 @@ def _contradiction(
 
 
 def _named_by(entry: ManifestEntry) -> list[bytes]:
-    """Return the segments that a manifest names for a checkpoint, that of its state first."""
+    """Return the segments that a manifest names for a checkpoint, its state's first."""
     return list(dict.fromkeys([entry.record.segment, *(writes.segment for writes in entry.writes)]))
 
 
 def _facts(standing: RecordedThread, place: Place) -> RecordedCheckpoint | None:
-    """Return the facts that a failure depends on; the watermark is not among them."""
+    """Return the facts that a failure depends on, which exclude the watermark."""
     recorded = standing.checkpoints.get(place)
     return None if recorded is None else replace(recorded, certified_seq=0)
 
