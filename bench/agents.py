@@ -69,7 +69,7 @@ class Agent:
     """One agent at work on one thread after the other.
 
     Args:
-        saver: The checkpointer that is measured.
+        saver: The measured checkpointer.
         name: Prefix of its thread IDs, unique among the agents of a saver.
         steps_per_thread: Steps after which it begins a new thread; 0 for never.
         window: Messages that the state keeps; 0 for all of the thread.
@@ -117,7 +117,7 @@ class Agent:
 
     @property
     def thread_id(self) -> str:
-        """The thread that it works on now."""
+        """The agent's current thread."""
         return str(self._head.get("configurable", {})["thread_id"])
 
     def _prose(self) -> str:
@@ -127,10 +127,10 @@ class Agent:
         return str(uuid.UUID(bytes=self._source.randbytes(16), version=4))
 
     def _next_checkpoint(self) -> tuple[Checkpoint, dict[str, Any]]:
-        """Apply what the last node wrote; return the checkpoint and the versions that rose."""
+        """Apply the last node's writes; return the checkpoint and the new versions."""
         consumed = "__start__" if self._node == "__start__" else f"branch:to:{self._node}"
         version = self._saver.get_next_version(max(self._versions.values()), None)
-        # A consumed channel has no value any longer; its version rises all the same.
+        # A consumed channel has no value, but a new version.
         self._values.pop(consumed, None)
         said: list[BaseMessage] = [*self._values["messages"], *self._output["messages"]]
         self._values |= {**self._output, "messages": said[-self._window :]}
@@ -150,7 +150,7 @@ class Agent:
         return checkpoint, risen
 
     def _run_node(self) -> None:
-        """Let the next node run: it appends a message, and `tools` replaces the text too."""
+        """Run the next node, which appends a message; `tools` also replaces the text."""
         call_id = f"call-{self._step}"
         if self._node != "agent":
             self._node, following = "agent", "tools"
@@ -191,7 +191,7 @@ class Agent:
         return StepTimes(put - began, written - put, time.perf_counter() - written)
 
     def blocking_step(self) -> StepTimes:
-        """Do what `step` does, with the methods that block."""
+        """Run `step` with the blocking methods."""
         began = time.perf_counter()
         self.blocking_put()
         put = time.perf_counter()
@@ -201,15 +201,15 @@ class Agent:
         return StepTimes(put - began, written - put, time.perf_counter() - written)
 
     def blocking_put(self) -> None:
-        """Do what `put` does, with the method that blocks."""
+        """Run `put` with the blocking method."""
         self._head = self._saver.put(*self._next())
 
     def blocking_put_writes(self) -> None:
-        """Do what `put_writes` does, with the method that blocks."""
+        """Run `put_writes` with the blocking method."""
         self._saver.put_writes(*self._writes())
 
     def blocking_load(self) -> None:
-        """Do what `load` does, with the method that blocks."""
+        """Run `load` with the blocking method."""
         self._check(self._saver.get_tuple(self._latest()))
 
     def _next(self) -> tuple[RunnableConfig, Checkpoint, CheckpointMetadata, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Two runs of the benchmarks, compared: what became slower by more than noise."""
+"""Compares two runs of the benchmarks, and finds slowdowns beyond noise."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _COST = re.compile(r"(^|\W)(ms|µs|s|seconds|bytes|KB|MB)($|\W)")
 
 
 class FiguresError(Exception):
-    """A file has no figures that can be compared; the text says why."""
+    """A file has no comparable figures; the text says why."""
 
 
 class Better(StrEnum):
-    """Which of two figures is the better one."""
+    """Whether a lower or a higher figure is better."""
 
     LOWER = "lower"
     HIGHER = "higher"
@@ -43,7 +43,7 @@ Figures = Mapping[tuple[str, str, str], Figure]
 
 
 def better_of(column: str) -> Better | None:
-    """Return which figures of a column are better, by its unit; `None`: it has no figures.
+    """Return which figures of a column are better, from its unit; `None` without figures.
 
     Ratios are left out: the two figures of a ratio have units, which say more.
     """
@@ -105,7 +105,7 @@ def read_figures(path: Path) -> Figures:
 
 
 def comparison(before: Figures, after: Figures) -> tuple[Table, int]:
-    """Return what became slower or faster, the worst first, and how many figures became slower.
+    """Return the slower and faster figures, worst first, and the number of slower ones.
 
     A figure changed if each repetition after is on the same side of each repetition before, and
     the medians differ by 3 % or more. Of figures that did not change, one of ten would still be

@@ -1,4 +1,4 @@
-"""The measures by the name that `python -m bench NAME` takes."""
+"""The measures by their names for `python -m bench NAME`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Measure:
 
     Attributes:
         about: One line that says what it measures.
-        run: Runs it.
-        compares_postgres: Whether it compares with PostgreSQL, if there is one.
+        run: Runs the measure.
+        compares_postgres: Whether the measure compares with PostgreSQL, if there is one.
     """
 
     about: str

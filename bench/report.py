@@ -12,10 +12,10 @@ _WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What was to be reached, and whether it was.
+    """A goal, and whether it is reached.
 
     Attributes:
-        what: What is measured, and against what.
+        what: The measured figure, and its counterpart.
         goal: The bound, as text.
         measured: The figure, as text.
         reached: Whether the figure keeps the bound.
@@ -28,7 +28,7 @@ class Goal:
 
     @property
     def verdict(self) -> str:
-        """Say whether it is reached."""
+        """Return whether the goal is reached, in words."""
         return "reached" if self.reached else "missed"
 
 
@@ -62,13 +62,13 @@ class Table:
     """The outcome of one measure.
 
     Attributes:
-        title: What was measured.
+        title: Name of the measurement.
         header: Names of the columns.
         rows: Cells as text.
-        notes: Sentences on how it was measured and on what was left out.
-        goals: What was to be reached.
-        chart: A picture of it.
-        further: Tables that follow from it.
+        notes: Sentences on the method and on left out parts.
+        goals: The goals.
+        chart: A picture of the figures.
+        further: Tables derived from this table.
     """
 
     title: str
@@ -107,7 +107,7 @@ class Table:
 
 
 def goals_table(goals: Iterable[Goal]) -> Table:
-    """Return what was to be reached in one table."""
+    """Return the goals in one table."""
     rows = [[goal.what, goal.goal, goal.measured, goal.verdict] for goal in goals]
     return Table("Goals of the benchmarks", ("what", "goal", "measured", ""), rows)
 
@@ -118,7 +118,7 @@ def ratio(ours: float, theirs: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number with as many digits as matter."""
+    """Return a number with its significant digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

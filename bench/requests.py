@@ -1,4 +1,4 @@
-"""Saves as messages, for the measures that go below the saver."""
+"""Saves as messages, for measures without a saver."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ def saves(
     Args:
         thread_id: The thread.
         value_bytes: Bytes of each value: a JSON string, about as compressible as prose.
-        inherits: Whether channels that do not change are left to be inherited; else every
-            save carries all of them.
+        inherits: Whether saves leave out unchanged channels; otherwise every save has all.
     """
     source = random.Random(thread_id)
     steady = {name: _inline(source, name, 0, value_bytes) for name in STEADY}
@@ -113,7 +112,7 @@ def _frame(number: int, save: SaveCheckpointRequest | SaveWritesRequest) -> Fram
 
 
 def writes_of(save: SaveCheckpointRequest) -> SaveWritesRequest:
-    """Return what one task wrote after a save: the two values that changed with it."""
+    """Return the writes of one task after a save: the two changed values."""
     changed = [channel for channel in save.checkpoint.state.channels if channel.name in CHANGING]
     return SaveWritesRequest(
         ref=save.checkpoint.ref,

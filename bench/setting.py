@@ -1,4 +1,4 @@
-"""What a run of the measurements has to work with."""
+"""The setting of a run of the measures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.running.postgres import LeftOutError, running_postgres
 
 _CONNECTIONS = 300
-"""Connections that the processes of the measures may have open to PostgreSQL together."""
+"""Most open connections of all measuring processes to PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Setting:
 
     Attributes:
         quick: Smaller counts, for a first impression.
-        folder: An empty directory for whatever the measures store; removed afterwards.
-        postgres: Where PostgreSQL listens, as libpq writes it; empty if there is none.
-        left_out: Why there is no PostgreSQL; empty if there is one.
+        folder: An empty directory for the measures' files; removed afterwards.
+        postgres: PostgreSQL's address in libpq's form; empty without PostgreSQL.
+        left_out: Why PostgreSQL is missing; empty if it runs.
     """
 
     quick: bool
@@ -31,13 +31,13 @@ class Setting:
     left_out: str
 
     def place(self, name: str) -> Path:
-        """Return a new empty directory whose name begins with `name`."""
+        """Return a new empty directory whose name starts with `name`."""
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.folder))
 
 
 @contextmanager
 def prepared(*, quick: bool, postgres: str, wants_postgres: bool) -> Iterator[Setting]:
-    """Make the folder and find or start PostgreSQL.
+    """Create the folder and find or start PostgreSQL.
 
     Args:
         quick: Smaller counts.

@@ -1,4 +1,4 @@
-"""Waiting until a server has nothing left to do for what it acknowledged."""
+"""Waits until a server has finished its background work for acknowledged saves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FLUSH_SECONDS = 300.0
 
 
 async def settle(channel: grpc.aio.Channel, *, indexes: bool = True) -> None:
-    """Wait until everything is certified and, by searching, until all of it is indexed."""
+    """Wait until everything is certified and, by a search, until everything is indexed."""
     search = SearchServiceStub(channel)
     words = SearchCheckpointsRequest(text="settled", limit=1)
     while indexes and (await search.SearchCheckpoints(words)).unindexed_checkpoints:

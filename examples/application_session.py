@@ -1,12 +1,12 @@
-"""An application that keeps an agent: it continues where it stopped, or after any earlier input.
+"""An application with an agent that continues where it stopped, or after an earlier input.
 
     tuskpoint-server &
     python examples/application_session.py "buy milk" "call Ann"
     python examples/application_session.py "water the plants"
     python examples/application_session.py --from "buy milk" "buy tea"
 
-Each run is a new process. The last one launches the agent in a thread of its own, from the
-checkpoint that the first input led to.
+Each run is a new process. The last run starts the agent in a thread of its own, from the
+checkpoint after the first input.
 """
 
 import argparse
@@ -27,12 +27,12 @@ def handle(message: str, thread_id: str, client: Client, saver: BackgroundSaver)
         state = {"step": 0, "notes": []}
     for change in ({"reading": message}, {"reading": "", "notes": [*state["notes"], message]}):
         state |= change | {"step": state["step"] + 1}
-        # Returns at once; the server is waited for when the input is handled.
+        # Returns at once; the end of the input waits for the server.
         saver.handle_agent_step({"thread_id": thread_id, "step": state["step"], "state": state})
 
 
 def launch_from(message: str, client: Client) -> str:
-    """Make a thread that begins where an input had led to; return its ID."""
+    """Create a thread from the checkpoint after an input; return the thread's ID."""
     record = next(client.list(THREAD, label=input_label(message), limit=1), None)
     if record is None:
         sys.exit(f"no checkpoint is labelled '{message}'")
@@ -40,7 +40,7 @@ def launch_from(message: str, client: Client) -> str:
 
 
 def main() -> None:
-    """Handle the inputs of the command line and show what the thread holds."""
+    """Handle the inputs of the command line and show the thread's state."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--from", dest="origin", help="continue after this earlier input")
     parser.add_argument("inputs", nargs="+")

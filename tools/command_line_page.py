@@ -55,13 +55,13 @@ _DAY = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run in this process ended.
+    """The outcome of a run in this process.
 
     Attributes:
         code: The exit code.
-        out: What went to stdout.
-        errors: What went to stderr.
-        both: What went to either, in its order.
+        out: Output to stdout.
+        errors: Output to stderr.
+        both: Output to stdout and stderr, in order.
     """
 
     code: int
@@ -73,7 +73,7 @@ class Outcome:
 def run_here(
     arguments: Sequence[str], given: str | bytes | None, environment: Mapping[str, str | None]
 ) -> Outcome:
-    """Run a command line in this process, where nothing is a terminal."""
+    """Run a command line in this process, without a terminal."""
     code = 0
     with CliRunner(env=environment).isolation(given) as streams:
         try:
@@ -92,14 +92,14 @@ def _program() -> Any:
 
 @contextlib.contextmanager
 def served(directory: Path, **settings: str) -> Iterator[str]:
-    """Run a server in a process of its own that flushes when it is asked to; yield its address."""
+    """Run a server in a process of its own that flushes only on request; yield its address."""
     with ServerProcess(directory, {"TUSKPOINT_FLUSH_INTERVAL": "3600", **settings}) as server:
         server.start()
         yield server.target
 
 
 def interrupt(client: Client, thread_id: str, checkpoint_id: str, question: object) -> None:
-    """Let a checkpoint wait for an answer, as an agent does whose task interrupts."""
+    """Let a checkpoint wait for an answer, like an agent with an interrupted task."""
     questions = [{"value": question, "id": "9f3c1a7e5b2d4860"}]
     write = PendingWrite(
         task_id="6b1d2f30-9f6e-5a53-8f0e-2f6f0f3e9a11",
@@ -111,7 +111,7 @@ def interrupt(client: Client, thread_id: str, checkpoint_id: str, question: obje
 
 
 def wait_until_indexed(client: Client) -> None:
-    """Wait until search finds everything that was saved."""
+    """Wait until search finds every saved checkpoint."""
     latest = time.monotonic() + INDEXED_SECONDS
     while (search := client.status().search) is None or search.unindexed_checkpoints:
         if time.monotonic() > latest:
@@ -121,14 +121,14 @@ def wait_until_indexed(client: Client) -> None:
 
 @dataclass
 class _Standins:
-    """What is printed in place of what differs from run to run, in the order of appearance."""
+    """Stand-ins for output that differs from run to run, in the order of appearance."""
 
     ids: dict[str, str] = field(default_factory=dict)  # of the first three groups of an ID
     hashes: dict[str, str] = field(default_factory=dict)  # of their first 16 digits
     blobs: dict[str, str] = field(default_factory=dict)
 
     def put(self, text: str, address: str) -> str:
-        """Return what was printed with stand-ins."""
+        """Return output with stand-ins."""
         text = _UUID.sub(self._id, text.replace(address, ADDRESS))
         text = _SIGNATURE.sub(hashlib.sha512(b"signature").hexdigest(), text)
         text = _SHA256.sub(self._hash, text)
@@ -138,7 +138,7 @@ class _Standins:
         return _DAY.sub("2026-03-01", text)
 
     def take(self, command: str) -> str:
-        """Return a command with what its stand-ins stand for."""
+        """Return a command with real values in place of its stand-ins."""
         for real, shown in self.ids.items():
             command = command.replace(shown, real)
         return command
@@ -166,8 +166,8 @@ class Session:
     """Runs the commands of the page.
 
     Args:
-        address: The server.
-        directory: Where files are read and written.
+        address: The address of the server.
+        directory: The directory of read and written files.
     """
 
     def __init__(self, address: str, directory: Path) -> None:
@@ -179,11 +179,11 @@ class Session:
         self._environment = {"TUSKPOINT_TARGET": address, "COLUMNS": str(WIDTH)}
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._client.close()
 
     def run(self, block: str) -> str:
-        """Return a block with what its commands print now."""
+        """Return a block with the present output of its commands."""
         shown = []
         for line in block.splitlines():
             if line.startswith("$ "):
@@ -214,7 +214,7 @@ class Session:
         return outcome.both
 
     def agent_asks(self) -> None:
-        """Do what an agent does on the page: it saves, and asks."""
+        """Save a checkpoint with an open question, as the agent on the page does."""
         saved = self._client.save(
             "release", {"draft": "0.2 notes"}, agent_id="publisher", summary="drafted the notes"
         )
@@ -222,12 +222,12 @@ class Session:
 
 
 def written() -> list[str]:
-    """Return the guide and the reference as they are written."""
+    """Return the committed guide and reference."""
     return [page.read_text(encoding="utf-8") for page in (GUIDE, REFERENCE)]
 
 
 def rendered(pages: Sequence[str]) -> list[str]:
-    """Return pages with what the commands of their common session print now."""
+    """Return pages with the present output of their common session."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         with served(directory) as address:
@@ -244,7 +244,7 @@ def _run(session: Session, block: re.Match[str]) -> str:
 
 
 def loosened(page: str) -> str:
-    """Return a page without what may differ: sizes, times, widths, and where a line is cut."""
+    """Return a page without parts that may differ: sizes, times, widths, cuts of lines."""
     page = re.sub(r"\d+(\.\d)? (B|KiB|MiB)\b", "SIZE", page)
     page = re.sub(r'("\w*(bytes|size)": )\d+', r"\1SIZE", page)
     page = re.sub(r"(just now|\d+ (s|min) ago)(, 09:30:00)?", "AGO", page)
@@ -253,7 +253,7 @@ def loosened(page: str) -> str:
 
 
 def difference(page: str, now: str) -> str:
-    """Return what differs between the page and what the commands print; empty if nothing."""
+    """Return the difference between the page and the commands' output; empty if none."""
     shown, printed = loosened(page).splitlines(), loosened(now).splitlines()
     return "\n".join(difflib.unified_diff(shown, printed, "page", "printed", lineterm="", n=2))
 

@@ -1,14 +1,14 @@
-"""Look after the contract in proto/: generate, check, lint, compare with the last image.
+"""Maintain the contract in proto/: generate, check, lint, compare with the last image.
 
 Commands:
-    generate  write the stubs of every language whose tools are here
-    check     fail if committed stubs are not what the contract generates
+    generate  write the stubs of every language with installed tools
+    check     fail if committed stubs differ from the generated ones
     lint      run ``buf lint``
     breaking  run ``buf breaking`` against the committed image
-    image     rewrite the committed image, which makes today's contract the one to keep
+    image     rewrite the committed image from the present contract
 
-``generate`` and ``check`` say which language they left out, and why; Python's is never left out.
-Everything works offline and without git, once ``make setup`` has been run.
+``generate`` and ``check`` name skipped languages with the reason; Python is never skipped.
+Everything works offline and without git after ``make setup``.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def generate() -> int:
 
 
 def check() -> int:
-    """Report what is not current; return the exit status."""
+    """Report stubs that are not current; return the exit status."""
     stale = 0
     for language in _here():
         differences = stubs.differences(language)
@@ -44,7 +44,7 @@ def check() -> int:
 
 
 def breaking() -> int:
-    """Compare the contract with the committed image; 100 means that it breaks somebody."""
+    """Compare the contract with the committed image; 100 means a breaking change."""
     if not (ROOT / IMAGE).exists():
         raise ContractError(f"{IMAGE} is missing: run `make proto-image` and commit it")
     return run_buf("breaking", "--against", str(IMAGE))
@@ -61,7 +61,7 @@ def image() -> int:
 
 
 def _here() -> list[stubs.Language]:
-    """Return the languages whose tools are here; say which are not. Python's have to be."""
+    """Return the languages with installed tools; print the others. Python's tools are required."""
     here = []
     for language in stubs.LANGUAGES:
         lacking = language.lacking()

@@ -1,7 +1,7 @@
-"""Draw what the demo prints as a terminal in SVG: `make demo | python -m tools.demo_picture FILE`.
+"""Draw the demo's output as a terminal in SVG: `make demo | python -m tools.demo_picture FILE`.
 
-The picture in the README is made by it. It shows the chapters that show most, each line cut to the
-width of the picture; the colours follow the reader's light or dark theme.
+This draws the picture in the README. The picture shows the main chapters, with each line cut to its
+width; the colours follow the reader's light or dark theme.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STYLE = """
 
 
 def chosen(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of the chapters that the picture shows, a blank line between chapters."""
+    """Yield the lines of the shown chapters, with a blank line between chapters."""
     shown = any_before = False
     for line in lines:
         text = line.rstrip()

@@ -1,8 +1,8 @@
-"""Run the emulators' own tests, or leave them out if they passed as they are.
+"""Run the emulators' own tests, or skip them if they passed without a change since.
 
-`python -m tools.emulators --if-changed` compares a hash of what could change the outcome (the
-emulators with their tests, the resolved requirements, the interpreter, pytest's settings) with the
-one that was kept in the environment when all of them last passed. A new environment has none.
+`python -m tools.emulators --if-changed` compares a hash of everything that could change the outcome
+(the emulators with their tests, the resolved requirements, the interpreter, pytest's settings) with
+the hash that the environment kept when all tests last passed. A new environment has no hash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PASSED = Path(sys.prefix) / ".emulators-passed"
 
 
 def main() -> int:
-    """Run the tests; return pytest's exit code, or 0 where they are left out."""
+    """Run the tests; return pytest's exit code, or 0 if they are skipped."""
     parser = argparse.ArgumentParser(description="Run the emulators' own tests.")
     parser.add_argument(
         "--if-changed", action="store_true", help="leave them out if they passed as they are"
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def sources() -> Iterable[Path]:
-    """Return the files that could change the outcome."""
+    """Return the files that could change the outcome of the tests."""
     yield from (ROOT / "pyproject.toml", ROOT / "requirements/dev.txt", Path(__file__))
     for path in (ROOT / "emulators").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -55,12 +55,12 @@ def digest_of(files: Iterable[Path]) -> str:
 
 
 def passed() -> str:
-    """Return the hash that was kept when all tests passed; "" if they never did."""
+    """Return the hash of the last run that passed; "" without such a run."""
     return PASSED.read_text().strip() if PASSED.is_file() else ""
 
 
 def selects(arguments: list[str]) -> bool:
-    """Return whether arguments of pytest could leave tests out: only numbers of workers cannot."""
+    """Return whether arguments of pytest may skip tests: all except the number of workers."""
     return any(not argument.startswith(("-n", "--dist")) for argument in arguments)
 
 

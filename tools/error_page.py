@@ -32,12 +32,12 @@ _EXAMPLE = re.compile(r'\{"reason": .*?\}\}')
 
 
 class PageError(Exception):
-    """The page, the table of errors and the contract do not fit together."""
+    """The page, the table of errors and the contract contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the contract and the table of errors say of a reason.
+    """A reason in the contract and the table of errors.
 
     Attributes:
         reason: The row of the table of errors.
@@ -104,7 +104,7 @@ def entries(contract: str) -> dict[str, Entry]:
 
 
 def rendered(page: str, contract: str) -> str:
-    """Return the page with its blocks as the table of errors and the contract have them.
+    """Return the page with blocks from the table of errors and the contract.
 
     Raises:
         PageError: A reason has no block or two, or a block has no reason.
@@ -138,7 +138,7 @@ def _entry(reason: Reason, comment: str) -> Entry:
 
 
 def _table(described: dict[str, Entry]) -> str:
-    """Return the table of all reasons in the order of the alphabet, with links to their blocks."""
+    """Return the table of all reasons in alphabetical order, with links to their blocks."""
     rows = ["| reason | status | retry |", "|---|---|---|"]
     for name, entry in sorted(described.items()):
         statuses = " · ".join(f"`{status}`" for status in entry.statuses)

@@ -1,7 +1,7 @@
-"""Check, test and try the adapters for other frameworks, with the frameworks' real packages.
+"""Check and test the adapters for other frameworks with the frameworks' packages.
 
-The frameworks are not in the environment of the repository: they are large, and their
-requirements contradict one another. So each entry of `ENVIRONMENTS` has an environment of its own.
+The environment of the repository lacks the frameworks, which are large and have contradicting
+requirements. So each entry of `ENVIRONMENTS` has an environment of its own.
 The servers run from the repository's environment.
 
 `python -m tools.frameworks test [ENVIRONMENT...]` checks the types and runs the tests of the named
@@ -35,7 +35,7 @@ class Environment:
     """An environment with the packages of some frameworks.
 
     Attributes:
-        name: Its name; the lock is `requirements/NAME.txt`, the folder `.venv-NAME`.
+        name: The name; the lock is `requirements/NAME.txt`, the folder `.venv-NAME`.
         tests: Folder of its tests, below `tests/frameworks`.
         adapters: Modules of `tuskpoint.frameworks` that need these packages; the examples of the
             same names run there too.
@@ -49,23 +49,23 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """Its interpreter."""
+        """The interpreter of the environment."""
         return ROOT / f".venv-{self.name}" / "bin/python"
 
     @property
     def supported(self) -> bool:
-        """Whether its packages support this Python, which its own interpreter is too."""
+        """Whether the packages support this version of Python."""
         return self.python_below is None or sys.version_info < self.python_below
 
     def set_up(self) -> None:
-        """Make the environment, unless it is there and current."""
+        """Create the environment, unless it is current."""
         if not self.supported:
             sys.exit(f"the packages of {self.name} do not support Python {PYTHON}")
         lock = f"requirements/{self.name}.txt"
         run("tools/setup.sh", f".venv-{self.name}", lock, "clients/python")
 
     def test(self, arguments: Sequence[str]) -> None:
-        """Check the types of its modules, and run its tests."""
+        """Check the types of the environment's modules, and run its tests."""
         self.set_up()
         settings = {"TUSKPOINT_SERVER_PROGRAM": str(SERVER)}
         run(self.python, "-m", "mypy", "--no-error-summary", *self._checked())
@@ -98,7 +98,7 @@ ENVIRONMENTS: Sequence[Environment] = (
 
 
 def sources_of(folder: Path, name: str) -> Sequence[Path]:
-    """Return the files of a module or a package in a folder; none if neither is there."""
+    """Return the files of a module or a package in a folder; none if neither exists."""
     if (folder / name).is_dir():
         return sorted((folder / name).rglob("*.py"))
     module = folder / f"{name}.py"
@@ -106,7 +106,7 @@ def sources_of(folder: Path, name: str) -> Sequence[Path]:
 
 
 def run(*command: str | Path, **settings: str) -> None:
-    """Run a command in the repository's folder; end with its code if it fails."""
+    """Run a command in the repository's folder; exit with its code if it fails."""
     code = subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=False).returncode
     if code:
         sys.exit(code)
@@ -114,7 +114,7 @@ def run(*command: str | Path, **settings: str) -> None:
 
 @contextmanager
 def server() -> Iterator[Mapping[str, str]]:
-    """Run a server on an empty directory; yield the setting that tells programs its address."""
+    """Run a server on an empty directory; yield the variable with its address."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(SERVER), "--listen", "127.0.0.1:0", "--data-dir", folder]
         command += ["--log-level", "warning"]

@@ -1,9 +1,9 @@
-"""Generate the contract's stubs for a language without a client, compile its example, and run it.
+"""Generate the stubs for a language without a client; compile and run its example.
 
     python -m tools.other_languages java|rust
 
-The generators come from the language's own registry, of the releases named here, into
-build/generators. The example calls a server that is started for it; what it prints is compared.
+The generators come from the language's registry, in the releases below, into build/generators. The
+example calls a server that this tool starts; the output is compared.
 """
 
 import os
@@ -28,7 +28,7 @@ EXPECTED = 'plan: ["lire","écrire"]\nmissing: NOT_FOUND CHECKPOINT_NOT_FOUND\n'
 
 
 def java() -> str:
-    """Run the example in Java; return what it printed."""
+    """Run the example in Java; return its output."""
     _need("mvn", "install Maven and a JDK, 17 or newer")
     for artifact, release in (
         ("com.google.protobuf:protoc", PROTOC),
@@ -44,7 +44,7 @@ def java() -> str:
 
 
 def rust() -> str:
-    """Run the example in Rust; return what it printed."""
+    """Run the example in Rust; return its output."""
     _need("cargo", "install Rust, 1.85 or newer")
     for crate, release in (("protoc-gen-prost", PROST), ("protoc-gen-tonic", TONIC)):
         install = ["cargo", "install", "--quiet", "--locked", "--root", str(GENERATORS)]
@@ -80,7 +80,7 @@ def running_server() -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one language's example; 0 if it printed what it should."""
+    """Run one language's example; return 0 if the output is as expected."""
     names = list(sys.argv[1:] if arguments is None else arguments)
     if len(names) != 1 or names[0] not in LANGUAGES:
         print(f"usage: python -m tools.other_languages {'|'.join(LANGUAGES)}", file=sys.stderr)
@@ -121,10 +121,10 @@ def _generate(template: str) -> None:
 
 
 def _run(command: Sequence[str]) -> str:
-    """Run a command at the root; return what it printed.
+    """Run a command at the root; return its output.
 
     Raises:
-        ContractError: It failed.
+        ContractError: The command failed.
     """
     environment = os.environ | {"LC_ALL": "C.UTF-8", "JAVA_TOOL_OPTIONS": "-Dstdout.encoding=UTF-8"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Run the contract of the blob stores against moto, an S3 server that others wrote.
+"""Run the contract of the blob stores against moto, an independent S3 server.
 
     python -m tools.other_s3 VENV [ARGUMENT...]
 

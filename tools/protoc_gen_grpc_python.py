@@ -1,9 +1,9 @@
 """A protoc plugin that writes gRPC's Python stubs (``*_pb2_grpc.py``).
 
 The generator of those stubs is compiled into grpcio-tools and is not a plugin of its own, and buf
-does not count it among protoc's built-in generators. This program is the missing piece: it reads a
-``CodeGeneratorRequest`` on stdin, hands its descriptors to ``grpc_tools.protoc`` and returns the
-files that were written. It runs in the generator's environment (requirements/generate.in).
+does not count it among protoc's built-in generators. This program reads a
+``CodeGeneratorRequest`` on stdin, passes its descriptors to ``grpc_tools.protoc`` and returns the
+written files. It runs in the generator's environment (requirements/generate.in).
 """
 
 import sys
@@ -44,7 +44,7 @@ def generate(request: plugin_pb2.CodeGeneratorRequest) -> plugin_pb2.CodeGenerat
 
 
 def main() -> None:
-    """Answer the one request that protoc or buf sends on stdin."""
+    """Answer the request that protoc or buf sends on stdin."""
     request = plugin_pb2.CodeGeneratorRequest.FromString(sys.stdin.buffer.read())
     sys.stdout.buffer.write(generate(request).SerializeToString())
 

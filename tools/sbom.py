@@ -1,7 +1,7 @@
-"""`python -m tools.sbom CYCLONEDX_PY`: what server and clients are made of, into build/sbom.
+"""`python -m tools.sbom CYCLONEDX_PY`: write bills of materials into build/sbom.
 
-Each file is a bill of materials in CycloneDX's JSON. It is checked against the lock that it was
-made from: a package that it leaves out ends the program with 1.
+Each file is a bill of materials in CycloneDX's JSON. It is checked against its
+lock file: a missing package ends the program with 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONSOLE = ROOT / "console"
 
 
 def main(arguments: list[str]) -> int:
-    """Write and check all of them."""
+    """Write and check all bills."""
     [cyclonedx] = arguments
     PLACE.mkdir(parents=True, exist_ok=True)
     server, go = (PLACE / f"{name}.cdx.json" for name in ("server", "go"))
@@ -44,14 +44,14 @@ def main(arguments: list[str]) -> int:
 
 
 def npm_packages(name: str, folder: Path) -> list[str]:
-    """Write what a package of npm needs at run time, or has in it; return what is lacking."""
+    """Write the bill of an npm package's run-time and bundled packages; return missing ones."""
     locked = json.loads((folder / "package-lock.json").read_text("utf-8"))["packages"]
     needed = [
         path.rpartition("node_modules/")[2]
         for path, package in locked.items()
         if path and not package.get("dev") and not package.get("devOptional")
     ]
-    # With --omit=dev npm also leaves out what a development package names as its peer.
+    # With --omit=dev npm also leaves out peers of development packages.
     npm = ["npm", "sbom", "--package-lock-only", "--sbom-format=cyclonedx"]
     content = json.loads(run(npm, folder))
     components = [component for component in content["components"] if named(component) in needed]
@@ -72,13 +72,13 @@ def named(component: dict[str, Any]) -> str:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """Run a program; return what it printed. Its errors go to the terminal, and end this one."""
+    """Run a program; return its output. Errors go to the terminal and end this program."""
     done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout
 
 
 def lacks(file: Path, packages: list[str] | set[str]) -> list[str]:
-    """Print how many packages a bill names; return a line for each that it should and does not."""
+    """Print the number of packages in a bill; return a line for each missing package."""
     components = json.loads(file.read_text("utf-8")).get("components", [])
     names = {named(component) for component in components}
     print(f"{file.relative_to(ROOT)}: {len(components)} packages")

@@ -1,4 +1,4 @@
-"""Print which groups of tests `make test` skips on this machine, and how to have them run.
+"""Print the groups of tests that `make test` skips on this machine, and how to run them.
 
     python -m tools.skipped_groups [--required GROUP...]
 
@@ -27,12 +27,12 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 @dataclass(frozen=True)
 class Group:
-    """Tests that need a program which a machine may lack.
+    """Tests that need a program that a machine may lack.
 
     Attributes:
-        name: What `--required` calls the group.
-        tests: What it proves.
-        lacking: Returns what is missing and how to install it, or nothing.
+        name: Name of the group for `--required`.
+        tests: What the tests prove.
+        lacking: Returns the missing program and how to install it, or nothing.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Group:
 
 
 def chromium() -> str | None:
-    """Return the path of a Chromium on this machine, if there is one."""
+    """Return the path of Chromium on this machine, if installed."""
     return next(filter(None, map(shutil.which, CHROMIUMS)), None)
 
 
 def browser_lacks() -> str:
-    """Return what the tests in a browser need and do not find, or nothing."""
+    """Return the missing requirements of the tests in a browser, or nothing."""
     if not CONSOLE.is_file():
         return "the console is not built: make console (it needs Node)"
     if not AXE.is_file():
@@ -57,7 +57,7 @@ def browser_lacks() -> str:
 
 
 def postgresql_lacks() -> str:
-    """Return what tests on PostgreSQL need and do not find, or nothing."""
+    """Return the missing requirements of the tests on PostgreSQL, or nothing."""
     try:
         newest_binaries()
     except LeftOutError:
@@ -66,12 +66,12 @@ def postgresql_lacks() -> str:
 
 
 def age_lacks() -> str:
-    """Return what the test of sealed keys needs and does not find, or nothing."""
+    """Return the missing requirements of the test of sealed keys, or nothing."""
     return "" if shutil.which("age") else "age is not on PATH: apt-get install age"
 
 
 def node_lacks() -> str:
-    """Return what the client in TypeScript and the console need and do not find, or nothing."""
+    """Return the missing requirements of the TypeScript client and the console, or nothing."""
     node = shutil.which("node")
     if node is None or shutil.which("npm") is None:
         return f"node or npm is not on PATH: install Node {OLDEST_NODE} or newer"
@@ -83,7 +83,7 @@ def node_lacks() -> str:
 
 
 def go_lacks() -> str:
-    """Return what the client in Go needs and does not find, or nothing."""
+    """Return the missing requirements of the Go client, or nothing."""
     return "" if shutil.which("go") else "go is not on PATH: install Go 1.24 or newer"
 
 

@@ -1,8 +1,8 @@
-"""The generated stubs of each language: what makes them, where they lie, whether they are current.
+"""The generated stubs of each language: generators, folders, and checks.
 
 Python's plugins come with ``make setup``. TypeScript's come with Node and ``npm ci`` in
-clients/typescript, Go's with Go: where one is missing, its stubs can be neither made nor checked,
-and ``Language.lacking`` says why.
+clients/typescript, Go's with Go: without the tools, stubs can be neither generated nor checked, and
+``Language.lacking`` says why.
 """
 
 import difflib
@@ -38,7 +38,7 @@ DIFF_WIDTH = 120
 
 
 class ContractError(Exception):
-    """Something about the contract or its tools is not as it should be."""
+    """The contract or its tools have an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Language:
     """One language's stubs.
 
     Attributes:
-        name: Of the language.
+        name: Name of the language.
         template: The file of buf that names the plugins.
-        made: Folder below the scratch folder whose content is the stubs.
-        folder: Where the stubs are committed.
-        suffixes: Of the files in `folder` that are stubs.
-        tools: Programs without which nothing can be made; paths are relative to the root.
-        install: What brings the tools.
+        made: Folder below the scratch folder with the generated stubs.
+        folder: Folder of the committed stubs.
+        suffixes: Suffixes of the stubs in `folder`.
+        tools: Required programs; paths are relative to the root.
+        install: How to install the tools.
         details: Whether the error details of google.rpc are to be made too: the language has no
             package that brings them.
         packages: The modules of Python that are packages, with their text.
@@ -69,7 +69,7 @@ class Language:
     packages: tuple[tuple[str, str], ...] = ()
 
     def lacking(self) -> str:
-        """Return why the stubs cannot be made here; empty if they can."""
+        """Return why the stubs cannot be generated here; empty if they can."""
         for tool in self.tools:
             there = (ROOT / tool).exists() if len(tool.parts) > 1 else shutil.which(tool)
             if not there:
@@ -120,7 +120,7 @@ LANGUAGES = (PYTHON, PYTHON_STORAGE, TYPESCRIPT, GO)
 
 
 def buf_path() -> str:
-    """Return the buf that was installed next to this Python, or else the one on PATH."""
+    """Return the path of buf beside this Python, or otherwise on PATH."""
     local = Path(sys.executable).parent / "buf"
     path = str(local) if local.exists() else shutil.which("buf")
     if path is None:
@@ -164,12 +164,12 @@ def build(language: Language, out: Path) -> dict[str, str]:
 
 
 def committed(language: Language, root: Path = ROOT) -> dict[str, str]:
-    """Return the stubs that a tree holds, relative name -> text."""
+    """Return the stubs in a tree, relative name -> text."""
     return _texts(root / language.folder, language)
 
 
 def generate(language: Language, root: Path = ROOT) -> None:
-    """Write the stubs, and remove those whose proto is gone.
+    """Write the stubs, and remove stubs of removed protos.
 
     Raises:
         ContractError: See `build`.
@@ -187,7 +187,7 @@ def generate(language: Language, root: Path = ROOT) -> None:
 
 
 def differences(language: Language, root: Path = ROOT) -> list[str]:
-    """Return one readable piece of text per file that is not what the contract generates.
+    """Return a readable difference for each file that differs from the generated one.
 
     Raises:
         ContractError: See `build`.
@@ -209,7 +209,7 @@ def differences(language: Language, root: Path = ROOT) -> list[str]:
 
 
 def diff(name: str, present: str, wanted: str) -> list[str]:
-    """Return a short diff; none of a Python module, whose descriptors nobody can read."""
+    """Return a short diff; none for Python modules, whose descriptors are unreadable."""
     if name.endswith("_pb2.py"):
         return []
     lines = [

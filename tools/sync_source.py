@@ -2,18 +2,18 @@
 
 Commands:
     generate  write every target
-    check     fail if a committed target is not what its source generates
+    check     fail if a committed target differs from the generated one
 
 `ROOTS` lists the sources and targets. The rules work on Python's tokens:
 
-* `async` and `await` are dropped, and with them parentheses that only held an `await`.
+* `async` and `await` are dropped, with parentheses around a single `await`.
 * `NAMES` replaces whole names; a root adds its own, such as `"aput": "put"`.
-* Other names that begin with `Async` begin with `Sync`.
+* Other names that start with `Async` start with `Sync`.
 * `AsyncGenerator[Y, S]` becomes `Generator[Y, S, None]`.
 * A root's `phrases` replace text in docstrings, where the two differ.
 
 Comments and other strings stay as they are. ruff sorts the imports and formats the result. A name
-or phrase of a root that its sources do not have is an error, so that no rule outlives its use.
+or phrase of a root that its sources lack is an error, so that no unused rule stays.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class SyncSourceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """One folder of sources and the folder that is generated from it.
+    """A folder of sources and its generated folder.
 
     Attributes:
         source: Folder of the sources, relative to the repository.
-        target: Folder of the generated files. It holds nothing else.
-        names: Names and their replacements, beside `NAMES`.
+        target: Folder of the generated files, and of nothing else.
+        names: Names and their replacements, besides `NAMES`.
         phrases: Text of docstrings and its replacement.
     """
 
@@ -156,9 +156,9 @@ class _Token:
     """A token that may be changed or dropped.
 
     Attributes:
-        kind: Its type, as in `tokenize`.
-        text: What stands in the file.
-        gap: What stands between the token before and this one.
+        kind: Type of the token, as in `tokenize`.
+        text: Text of the token.
+        gap: Text between the previous token and this token.
     """
 
     kind: int
@@ -174,7 +174,7 @@ def generated(root: Root, folder: Path) -> dict[Path, str]:
         folder: The repository.
 
     Raises:
-        SyncSourceError: A name or a phrase of the root is nowhere in its sources.
+        SyncSourceError: A name or a phrase of the root does not occur in its sources.
     """
     unused = {*root.names, *root.phrases}
     files = {}
@@ -189,7 +189,7 @@ def generated(root: Root, folder: Path) -> dict[Path, str]:
 
 
 def differences(root: Root, folder: Path) -> list[str]:
-    """Return what a root's committed target has that is not generated, and what it lacks.
+    """Return the differences between a root's committed and generated target.
 
     Args:
         root: The root.
@@ -262,7 +262,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 def _closing(tokens: list[_Token], opening: int) -> int:
-    """Return the position of the bracket that closes the one at a position."""
+    """Return the position of the bracket that closes the bracket at a position."""
     depth = 0
     for at in range(opening, len(tokens)):
         if tokens[at].kind == tokenize.OP:
@@ -277,7 +277,7 @@ def _drop_parentheses(tokens: list[_Token], at: int) -> None:
     opening = at - 1
     if tokens[opening].text != "(" or _is_call(tokens, opening):
         return
-    end = at + 2  # an `await` binds to a name with what is called or taken of it
+    end = at + 2  # an `await` binds to a name with its calls and attributes
     while tokens[end].text in (".", "(", "["):
         end = end + 2 if tokens[end].text == "." else _closing(tokens, end) + 1
     if tokens[end].text == ")":
@@ -328,7 +328,7 @@ def generate(roots: Iterable[Root] = ROOTS, folder: Path = ROOT) -> int:
 
 
 def check(roots: Iterable[Root] = ROOTS, folder: Path = ROOT) -> int:
-    """Report what is not current; return the exit status."""
+    """Report targets that are not current; return the exit status."""
     stale = 0
     for root in roots:
         lines = differences(root, folder)

@@ -32,8 +32,8 @@ NOT_HELD = {
     "server/src/": COMMENTS,
     "tests/": ALL,
 }
-"""What nothing holds yet: all texts of a folder or page, or only its comments and docstrings (its
-messages are held). Whoever cleans a folder removes its line."""
+"""Folders and pages that are not checked yet: all their texts, or only comments and docstrings.
+Remove the line of a folder that has no listed word."""
 
 _WORDS = (
     # pattern, what to write

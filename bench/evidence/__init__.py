@@ -1,6 +1,5 @@
-"""`python -m bench.evidence`: run everything that can be counted, and write it into docs/.
+"""`python -m bench.evidence`: run all measures and suites, and write the results into docs/.
 
-Pages say where a figure goes: everything between `<!-- measured: NAME -->` and
-`<!-- end -->` comes from one run, which also draws the pictures. The text around it is written
-by people.
+Everything between `<!-- measured: NAME -->` and `<!-- end -->` in a page comes from one run, which
+also draws the pictures. People write the text around the blocks.
 """

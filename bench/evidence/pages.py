@@ -68,7 +68,7 @@ _DISTRIBUTIONS = (
 
 
 def main() -> int:
-    """Run it all and fill the pages; 1 if anything that was run failed."""
+    """Run everything and fill the pages; return 1 if a measure or suite failed."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.evidence", description=bench.evidence.__doc__
     )
@@ -115,7 +115,7 @@ def filled(page: str, blocks: Mapping[str, str]) -> str:
     """Return a page with its blocks replaced.
 
     Raises:
-        KeyError: It has a block of another name.
+        KeyError: A block has an unknown name.
     """
     return _BLOCK.sub(lambda match: f"{match[1]}{blocks[match[2]]}\n", page)
 
@@ -149,7 +149,7 @@ def _versions() -> Table:
 
 
 def _correctness(failures: list[str], *, quick: bool) -> dict[str, str]:
-    """Return the blocks on what holds; add what does not to `failures`."""
+    """Return the blocks about correctness; add failed checks to `failures`."""
     _say("running the conformance suite of langgraph-checkpoint")
     with tempfile.TemporaryDirectory(prefix="tuskpoint-evidence-") as folder:
         table, failed = asyncio.run(conformance_table(Path(folder)))
@@ -180,7 +180,7 @@ def _correctness(failures: list[str], *, quick: bool) -> dict[str, str]:
 
 
 def _measured(name: str, measure: Measure, setting: Setting, failures: list[str]) -> Table | None:
-    """Return what a measure found; what keeps it from being measured goes to `failures`."""
+    """Return the results of a measure; add errors to `failures`."""
     _say(f"measuring {name}")
     try:
         return asyncio.run(measure.run(setting))

@@ -21,7 +21,7 @@ _COLLECT_SECONDS = 120
 _KILL_SECONDS = 900
 _SIMULATION_SECONDS = 900
 _FIRST_SEED = 1
-# Tests that die at named places, and the blob store that the server has there.
+# Tests that kill servers at failpoints, and the blob stores of their servers.
 _KILLED_AT = {
     "tests/crash/test_failpoints.py": "directory",
     "tests/crash/test_walrus.py": "Walrus",
@@ -68,10 +68,10 @@ def test_count_table(root: Path) -> Table:
 
 
 def kill_loop_table(root: Path, kills: int) -> Table:
-    """Run the kill loop and return what it counted.
+    """Run the kill loop and return its counts.
 
     Raises:
-        TestsFailedError: It did not pass.
+        TestsFailedError: The kill loop failed.
     """
     with tempfile.TemporaryDirectory(prefix="tuskpoint-evidence-") as folder:
         report = Path(folder) / "kills.json"
@@ -166,7 +166,7 @@ def _run(
     """Run a module of Python in the repository.
 
     Raises:
-        TestsFailedError: It took too long.
+        TestsFailedError: The run took too long.
     """
     try:
         return subprocess.run(

@@ -1,4 +1,4 @@
-"""The five points that open the page of benchmarks, with the figures of a run."""
+"""The five points at the start of the page of benchmarks, with the figures of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _JOURNAL = "TuskPoint's journal, all certified"
 
 
 def summary(tables: Mapping[str, Table]) -> str:
-    """Return the sentences; a figure that no table has is called not measured.
+    """Return the sentences; missing figures are marked as not measured.
 
     Args:
         tables: The tables of a run, by the names of their measures.

@@ -1,1 +1,1 @@
-"""The measures, one module each. Every one has a `TITLE` and a coroutine `measure`."""
+"""The measures, one module each. Each has a `TITLE` and a coroutine `measure`."""

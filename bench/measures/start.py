@@ -1,4 +1,4 @@
-"""How long a server takes to serve, and what the smallest command takes."""
+"""Time until a server serves, and cost of the smallest command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the measures run: servers, the peers beside them, and processes with agents.
+"""The measured programs: servers, peers, and processes with agents.
 
 Nothing here measures or compares.
 """

@@ -1,6 +1,6 @@
-"""The checkpointers that run side by side.
+"""The compared checkpointers.
 
-Each is imported when it is opened, so that a process has only the one in memory that it uses.
+A checkpointer is imported when it is opened, so that a process loads only the one that it uses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BEST: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A checkpointer and where it stores; processes can be sent one.
+    """A checkpointer and its storage; can be sent to processes.
 
     Attributes:
         name: `TUSKPOINT`, or `SQLITE`, `POSTGRES` or `MEMORY` for LangGraph's own.
@@ -188,7 +188,7 @@ def _best(contender: Contender) -> list[dict[str, Any]]:
 
 
 async def set_up(saver: Saver) -> None:
-    """Let a peer make its tables, as its own documentation says."""
+    """Let a peer create its tables, as its documentation says."""
     setup = getattr(saver, "setup", None)
     if setup is not None:
         await setup()
@@ -196,7 +196,7 @@ async def set_up(saver: Saver) -> None:
 
 @asynccontextmanager
 async def opened_sqlite(path: Path) -> AsyncIterator[Saver]:
-    """Open LangGraph's SQLite saver on a file, in this process, set up as it sets itself up."""
+    """Open LangGraph's SQLite saver on a file, with its own settings."""
     async with Contender(SQLITE, str(path)).opened() as saver:
         await set_up(saver)
         yield saver

@@ -20,7 +20,7 @@ class NoDelayError(Exception):
 
 
 Through = Callable[[str], str]
-"""Returns the address at which an address is reached over the network."""
+"""Returns the address that leads to an address over the network."""
 
 
 @contextmanager
@@ -75,10 +75,10 @@ def _run(*command: str) -> None:
 
 @contextmanager
 def delayed(seconds: float, folder: Path) -> Iterator[tuple[str, Through]]:
-    """Delay what passes between agents and servers that the caller starts inside this.
+    """Delay the traffic between agents and servers that the caller starts inside the context.
 
     Yields:
-        How, in words, and the function that returns where an address is reached.
+        The method of the delay, in words, and a function from address to delayed address.
     """
     with ExitStack() as stack:
         try:

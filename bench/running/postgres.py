@@ -27,13 +27,14 @@ class Cluster:
 
     Args:
         home: An empty directory, for its files and its socket.
-        *settings: Such as `fsync=off`; the server's own stay otherwise, so commits are fsynced.
+        *settings: Settings such as `fsync=off`; by default PostgreSQL's own, so commits are
+        fsynced.
 
     Attributes:
-        dsn: How to connect.
+        dsn: The connection string.
 
     Raises:
-        LeftOutError: There are no binaries, or they do not run.
+        LeftOutError: PostgreSQL's programs are missing, or do not run.
     """
 
     def __init__(self, home: Path, *settings: str) -> None:
@@ -53,11 +54,11 @@ class Cluster:
         _run([*initdb, "--locale=C", "--encoding=UTF8"], self._account)
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start the cluster, and wait until it accepts connections."""
         _run([*self._control, *self._start], self._account)
 
     def stop(self, mode: str = "fast") -> None:
-        """Stop it; `immediate` is a crash, from which the next start recovers."""
+        """Stop the cluster; `immediate` is a crash, from which the next start recovers."""
         _run([*self._control, "-m", mode, "stop"], self._account)
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench.running.relay ADDRESS SECONDS`: a TCP relay that delays what passes it.
+"""`python -m bench.running.relay ADDRESS SECONDS`: a TCP relay with a delay.
 
 It listens on a port of the loopback interface, connects each connection to the address, and
 passes bytes on in either direction after the given delay. The address is HOST:PORT.
@@ -13,7 +13,7 @@ import sys
 
 
 class _End(asyncio.Protocol):
-    """One end of a relayed connection; what it receives goes to the other end, later."""
+    """An end of a relayed connection; its bytes go to the other end after the delay."""
 
     def __init__(self, delay: float) -> None:
         self._delay = delay
@@ -43,7 +43,7 @@ class _End(asyncio.Protocol):
             self.other._transport.close()
 
     def send(self, data: bytes) -> None:
-        """Send what the other end received."""
+        """Send the other end's bytes."""
         if self._transport is None:
             self._early.append(data)
         else:
@@ -76,7 +76,7 @@ async def _connect(far: _End, host: str, port: int) -> None:
 
 
 def main() -> None:
-    """Relay as the command line says."""
+    """Run the relay of the command line."""
     address, seconds = sys.argv[1:]
     host, _, port = address.rpartition(":")
     # Its timers count microseconds; the timers of epoll and of uvloop count milliseconds.

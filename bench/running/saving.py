@@ -30,11 +30,11 @@ from tuskpoint.v1.checkpoint_service_pb2 import (
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 
 _ON_THE_WAY = 256
-"""Saves that are sent before the first of them is acknowledged."""
+"""Most unacknowledged saves."""
 
 
 async def save(arguments: argparse.Namespace) -> tuple[int, float]:
-    """Save checkpoint after checkpoint; return how many were acknowledged, and the seconds.
+    """Save checkpoints; return the number of acknowledged saves, and the seconds.
 
     Raises:
         RuntimeError: A save was refused.
@@ -79,7 +79,7 @@ def _in_turn(chains: list[Iterator[SaveCheckpointRequest]]) -> Iterator[SaveChec
 
 
 def main() -> int:
-    """Save as the command line says and print how many saves were acknowledged."""
+    """Save as the command line says and print the acknowledged saves."""
     parser = argparse.ArgumentParser(prog="python -m bench.running.saving")
     parser.add_argument("target", metavar="HOST:PORT")
     parser.add_argument("--threads", type=int, required=True)

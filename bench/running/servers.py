@@ -1,4 +1,4 @@
-"""The processes whose work is measured: TuskPoint's server, a bare echo, and a Walrus."""
+"""The measured processes: TuskPoint's server, a bare echo, and an emulated Walrus."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LISTENING = " listening on "
 _START_SECONDS = 30.0
 _STOP_SECONDS = 30.0
 _TIMED = "bench.running.timed_server"
-# Variables that would make a process another one than the measure asks for.
+# Variables that would change a measured process.
 _FOREIGN = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_")
 
 
@@ -31,8 +31,8 @@ class Server:
     Attributes:
         target: Its HOST:PORT.
         pid: Its process ID.
-        data_dir: Where it keeps its files.
-        process: The process, if it was started to report the times of its threads.
+        data_dir: The data directory.
+        process: The process, if it reports the times of its threads.
     """
 
     target: str
@@ -81,11 +81,11 @@ def running_tuskpoint(
 
 @contextmanager
 def running_walrus(folder: Path, put_seconds: float = 0.0) -> Iterator[Walrus]:
-    """Run the Walrus emulator with a publisher that takes 8 PUTs at a time, as the real one does.
+    """Run the Walrus emulator with a publisher that accepts 8 PUTs at once, like a real one.
 
     Args:
         folder: Where its log goes.
-        put_seconds: What every PUT takes longer.
+        put_seconds: Added seconds of each PUT.
     """
     command = ["tuskpoint_emulators.walrus.program", "--listen", "127.0.0.1:0"]
     command += ["--latency", str(put_seconds)]
@@ -122,7 +122,7 @@ def _running(
     *,
     timed: bool = False,
 ) -> Iterator[Server]:
-    """Run a module with arguments until the caller is done with it."""
+    """Run a module with arguments inside the context."""
     launcher = [_TIMED] if timed else []
     variables = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
     with (

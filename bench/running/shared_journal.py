@@ -21,7 +21,7 @@ def sharing_servers(
 
     Args:
         setting: The run.
-        count: How many servers.
+        count: Number of servers.
         blobs: The directory of their blob store.
         timed: Whether the servers report the times of their threads.
     """

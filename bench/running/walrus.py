@@ -1,4 +1,4 @@
-"""An emulated Walrus as a measure sees it, and what Walrus charges for."""
+"""An emulated Walrus for measures, and Walrus's charges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 import httpx
 
 PUT_SECONDS = 5.0
-"""What a PUT takes: Walrus needs 3 to 25 s, whatever the size up to about 10 MB."""
+"""Seconds of a PUT: Walrus needs 3 to 25 s for any size up to about 10 MB."""
 
 EPOCHS = 5
 _SECONDS = 60.0
@@ -18,7 +18,7 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a publisher has stored and charged for.
+    """Counts and charges of a publisher.
 
     Attributes:
         puts: PUTs that were answered with success.
@@ -34,7 +34,7 @@ class Walrus:
     """A running emulator.
 
     Attributes:
-        url: Where its publisher and its aggregator are reached.
+        url: The URL of its publisher and its aggregator.
     """
 
     url: str
@@ -43,13 +43,13 @@ class Walrus:
     @classmethod
     @contextmanager
     def reached(cls, url: str) -> Iterator[Self]:
-        """Keep connections to an emulator at hand."""
+        """Keep connections to an emulator open inside the context."""
         with httpx.Client(base_url=url, timeout=_SECONDS, trust_env=False) as http:
             yield cls(url, http)
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What makes a server of TuskPoint store there."""
+        """The settings with which a TuskPoint server stores in the emulator."""
         return {
             "TUSKPOINT_WALRUS_PUBLISHER_URL": self.url,
             "TUSKPOINT_WALRUS_AGGREGATOR_URL": self.url,
@@ -58,12 +58,12 @@ class Walrus:
         }
 
     def bill(self) -> Bill:
-        """Return what it has stored and charged for so far."""
+        """Return the present bill."""
         ledger = self._ledger()
         return Bill(sum(ledger["puts"].values()), ledger["billedBytes"])
 
     def reads(self) -> int:
-        """Return how many reads it has answered so far."""
+        """Return the number of answered reads."""
         return sum(self._ledger()["reads"].values())
 
     def put(self, data: bytes) -> int:
@@ -81,7 +81,7 @@ class Walrus:
 
 
 def encoded_bytes(size: int) -> int:
-    """Return what Walrus charges for a blob, by its size in bytes.
+    """Return the encoded bytes of a blob, which Walrus charges, by its size in bytes.
 
     From the encoding's configuration, `crates/walrus-core/src/encoding/config.rs` of
     MystenLabs/walrus: a matrix of 334 x 667 symbols of an even size; each of 1000 shards

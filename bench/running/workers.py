@@ -1,4 +1,4 @@
-"""Agents in processes of their own, which report what their work took of them."""
+"""Agents in processes of their own, which report their costs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _STOP_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the agents of a process are to do.
+    """The work of a process's agents.
 
     Attributes:
         name: Prefix of their names.
-        agents: How many.
-        seconds: How long they work.
-        blocks: Whether each works in a thread of its own, with the methods that block.
+        agents: Number of agents.
+        seconds: Duration of the work.
+        blocks: Whether each agent works in a thread of its own, with blocking methods.
         pause: Seconds that an agent sleeps between two steps, on average.
     """
 
@@ -46,14 +46,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What agents did, and what it took of their process.
+    """The results of agents, and their process's costs.
 
     Attributes:
         steps: The times of each step.
-        seconds: How long they worked.
+        seconds: Duration of the work.
         processor: Seconds of processor time that the process used.
         resident: Bytes of its resident memory at the end.
-        peak: The most that it was.
+        peak: Its peak of resident memory in bytes.
     """
 
     steps: list[StepTimes]
@@ -69,12 +69,12 @@ class Outcome:
 
 
 class Workers:
-    """Processes that have checkpointers open, and let agents work with one of them when asked to.
+    """Processes with open checkpointers, in which agents work on request.
 
     Args:
         field: The checkpointers.
-        count: How many processes.
-        blocking: Whether they are opened for methods that block.
+        count: Number of processes.
+        blocking: Whether the checkpointers are opened for blocking methods.
         shares_pages: Whether the processes are forked from one that has imported everything, which
             is faster; the memory that they share is then counted for each.
     """
@@ -121,7 +121,7 @@ class Workers:
             process.join(_STOP_SECONDS)
 
     async def work(self, work: Work, place: int = 0) -> list[Outcome]:
-        """Let all processes do this at once with the checkpointer of this place.
+        """Let all processes work at once with the checkpointer at an index.
 
         Raises:
             RuntimeError: An agent failed.
@@ -193,7 +193,7 @@ async def _steps(agent: Agent, end: float) -> list[StepTimes]:
 async def _paced(agent: Agent, work: Work, end: float) -> list[StepTimes]:
     """Step after pauses of `work.pause` on average, half to one and a half times as long."""
     steps = []
-    pause = random.uniform(0, work.pause)  # so that not all begin at once
+    pause = random.uniform(0, work.pause)  # so that agents do not start at the same moment
     while time.perf_counter() + pause < end:
         await asyncio.sleep(pause)
         steps.append(await agent.step())

@@ -1,4 +1,4 @@
-"""What processes use of this machine: processor time and memory.
+"""Usage of this machine by processes: processor time and memory.
 
 The figures are Linux's, from `/proc`.
 """

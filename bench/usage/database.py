@@ -1,4 +1,4 @@
-"""What the processes of PostgreSQL use of this machine."""
+"""Usage of this machine by PostgreSQL's processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class DatabaseProcesses:
     """The processes of a PostgreSQL server on this machine.
 
     Args:
-        dsn: How to connect to it.
+        dsn: The connection string.
     """
 
     def __init__(self, dsn: str) -> None:
@@ -21,12 +21,12 @@ class DatabaseProcesses:
         self._postmaster = parent if parent is not None and _is_postgres(parent) else None
 
     def nanoseconds(self) -> int:
-        """Return the processor time of all that run; 0 if they are not on this machine."""
+        """Return the processor time of all processes; 0 if they run on another machine."""
         times = (_read(process, "schedstat") for process in self._running())
         return sum(int(text.split()[0]) for text in times if text)
 
     def resident_bytes(self) -> int:
-        """Return their resident memory; what several share counts once."""
+        """Return the resident memory of all processes; shared memory counts once."""
         total = 0
         for process in self._running():
             for line in _read(process, "smaps_rollup").splitlines():

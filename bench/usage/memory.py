@@ -21,7 +21,7 @@ def peak_bytes(process: int | str = "self") -> int:
 
 
 def reset_peak(process: int) -> None:
-    """Let the peak of a process start again at what is resident now; needs its owner's rights."""
+    """Reset the peak of a process to its resident memory; needs its owner's rights."""
     Path(f"/proc/{process}/clear_refs").write_text("5", encoding="ascii")
 
 

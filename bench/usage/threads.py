@@ -25,8 +25,8 @@ def counts_threads() -> bool:
 def own_times() -> Times:
     """Return the processor time of each thread of this process.
 
-    A thread that Python started has the name that it has in `threading`; others have the
-    system's name. The time is the first field of `/proc/PID/task/TID/schedstat`.
+    Threads that Python started have their names in `threading`; other threads have the system's
+    names. The time is the first field of `/proc/PID/task/TID/schedstat`.
     """
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
     times = {}

@@ -139,7 +139,7 @@ def count(state: Reading, runtime: Runtime[Settings]) -> Reading:
 
 
 def note(state: Reading, runtime: Runtime[Settings]) -> Reading:
-    """Put the findings together, one note per document."""
+    """Combine the findings into one note per document."""
     with logged(runtime, "reader/note", state["batch"]):
         notes: dict[str, Note] = {
             name: {
@@ -160,7 +160,7 @@ def note(state: Reading, runtime: Runtime[Settings]) -> Reading:
 
 
 def survey(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
-    """List the documents and deal them out in batches."""
+    """List the documents and divide them into batches."""
     names = documents_in(runtime.context)
     with logged(runtime, "survey", names):
         batches = [names[at : at + BATCH] for at in range(0, len(names), BATCH)]
@@ -203,7 +203,7 @@ def statistics(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
 
 
 def key_sentences(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
-    """Choose the sentences that say most about each document."""
+    """Choose the most informative sentences of each document."""
     notes = state["notes"]
     with logged(runtime, "key_sentences", list(notes), weight=6):
         weighted = analysis.weights(notes)
@@ -214,7 +214,7 @@ def key_sentences(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
 
 
 def link(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
-    """Find pairs of documents that speak of the same things."""
+    """Find pairs of documents about the same topics."""
     with logged(runtime, "link", list(state["notes"])):
         links = analysis.links_between(state["notes"], 40)
         return {"links": links, "trail": [f"linked {len(links)} pairs of documents"]}
@@ -292,7 +292,7 @@ def after_approval(state: Briefing) -> Literal["editor", "approve", "__end__"]:
 
 
 def publish(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
-    """Close the run."""
+    """Finish the run."""
     with logged(runtime, "publish", list(state["notes"])):
         length = len(state["briefing"].split())
         return {

@@ -29,14 +29,14 @@ class Note(TypedDict):
 
 
 class Keyword(TypedDict):
-    """A word that sets a document apart from the rest of the corpus."""
+    """A word that distinguishes a document from the rest of the corpus."""
 
     word: str
     weight: float
 
 
 class Link(TypedDict):
-    """Two documents that speak of the same things."""
+    """Two documents about the same topics."""
 
     between: list[str]
     shared: list[str]

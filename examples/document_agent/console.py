@@ -1,4 +1,4 @@
-"""Calm output: a clock, a name, a sentence. Colour only where a person is watching."""
+"""Output of the demo: a clock, a name, a sentence. Colour only in a terminal."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ _CODES = {"bold": "1", "dim": "2", "green": "32", "red": "31"}
 
 
 def styled(text: str, style: str) -> str:
-    """The text in a style, or plain if nobody is watching."""
+    """The text in a style, or plain without a terminal."""
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if _COLOUR else text
 
 
@@ -20,13 +20,13 @@ def heading(text: str) -> None:
 
 
 def say(who: str, what: str) -> None:
-    """One thing that has just happened."""
+    """Print an event."""
     clock = styled(f"{time.monotonic() - _BEGAN:6.2f} s", "dim")
     print(f"{clock}  {who:<9} {what}", flush=True)
 
 
 def show(text: str, style: str | None = None) -> None:
-    """A line that belongs to what was said before."""
+    """Print a line that belongs to the previous event."""
     print(styled(text, style) if style else text, flush=True)
 
 

@@ -1,7 +1,7 @@
-"""Kill an agent and its server in mid-run, and prove that nothing was lost or done twice.
+"""Kill an agent and its server during a run, and prove that no work was lost or repeated.
 
-Then hand the thread to another server, show that a tampered copy gets nobody anywhere, and find
-in plain words what happened.
+Then hand the thread to another server, show that a tampered copy is refused, and search the thread
+in plain words.
 
     python examples/document_agent/demo.py
 
@@ -42,10 +42,10 @@ QUESTION, PLAN = "when was approval asked for?", "Ask for approval."
 
 
 class Demo:
-    """The story, chapter by chapter."""
+    """The demo, chapter by chapter."""
 
     seconds = 240.0
-    """How long it may take where nothing else is asked for."""
+    """Default time limit of the demo, in seconds."""
 
     def __init__(self, folder: Path, documents: Path, pace: float, seconds: float) -> None:
         self.folder, self.documents, self.pace = folder, documents, pace
@@ -114,7 +114,7 @@ class Demo:
         return agent
 
     def undisturbed(self) -> None:
-        """The reference: the same agent, the same answer, no accidents."""
+        """The reference: the same agent and answer, without kills."""
         heading("The undisturbed run, to compare with")
         count = len(documents_in(Settings(self.documents, self.log)))
         say("agent", f"reads {plural(count, 'document')} on thread {REFERENCE!r}")
@@ -185,7 +185,7 @@ class Demo:
         return self.start_agent(thread, answer, server)
 
     def _start_beside(self, name: str, data: Path, blobs: Path) -> Server:
-        """Start a server that shares nothing with ours but, perhaps, the blobs."""
+        """Start a server that shares at most the blobs with the first server."""
         options = ("--blob-dir", str(blobs))
         server = Server(name, data, 0, self.folder, self.deadline, options)
         self.others.append(server)
@@ -237,13 +237,13 @@ class Demo:
         return all_held(checks(self.server.target, THREAD, REFERENCE, records, self.blobs))
 
     def close(self) -> None:
-        """End whatever still runs; only processes of this demo."""
+        """End the remaining processes of this demo."""
         for process in (*self.agents, *self.servers, *self.others):
             if process.child.poll() is None:
                 process.kill()
 
     def _at(self, settled: str, running: str) -> Callable[[], bool | None]:
-        """True once a task of one node is settled while a task of the other is at work."""
+        """Return whether a task of one node is settled while a task of the other runs."""
 
         def look() -> bool | None:
             history = read_history(self.log.read(), THREAD)

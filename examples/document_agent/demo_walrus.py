@@ -1,4 +1,4 @@
-"""The same story on Walrus, with a publisher that refuses, and a server rebuilt from blobs alone.
+"""The demo on Walrus, with a failing publisher, and a server that is rebuilt from blobs alone.
 
     python examples/document_agent/demo_walrus.py
 
@@ -36,7 +36,7 @@ Records = dict[tuple[str, str, str], CheckpointRecord]
 
 
 class WalrusDemo(Demo):
-    """The story, with blobs on Walrus."""
+    """The demo, with blobs on Walrus."""
 
     seconds = 480.0
 
@@ -167,7 +167,7 @@ class WalrusDemo(Demo):
     # --- what the world can read ---------------------------------------------------------------
 
     def _sealed(self) -> Iterator[Check]:
-        """Look for every longer word of the documents in all that Walrus stores."""
+        """Search everything that Walrus stores for the longer words of the documents."""
         heading("What everybody can read on Walrus")
         texts = [THREAD, *(path.read_text("utf-8") for path in self.documents.iterdir())]
         words = {word.encode() for text in texts for word in _WORD.findall(text)}
@@ -199,7 +199,7 @@ class WalrusDemo(Demo):
     # --- the empty disk ------------------------------------------------------------------------
 
     def _records(self) -> Records:
-        """Every checkpoint that there is, with state and writes."""
+        """Every checkpoint, with state and writes."""
         with Client(self.server.target) as client:
             return {_key(record): record for record in client.list(full=True)}
 
@@ -220,7 +220,7 @@ class WalrusDemo(Demo):
         return self.recoveries[-1]
 
     def _rebuilt(self, before: Records, catalog: str) -> Iterator[Check]:
-        """Throw everything away but the blob ID of the catalog, and compare what comes back."""
+        """Delete everything except the blob ID of the catalog, recover, and compare."""
         heading("A server that loses its disk")
         status = self.server.stop()
         shutil.rmtree(self.folder / DATA)
@@ -248,7 +248,7 @@ class WalrusDemo(Demo):
         )
 
     def _corrupted(self, before: Records, catalog: str) -> Iterator[Check]:
-        """Let the aggregator answer with one wrong byte."""
+        """Let the aggregator return one wrong byte."""
         heading("A blob that is not what it was")
         record = next(record for key, record in before.items() if key[0] == THREAD)
         self.walrus.strike(READS, kind="corrupt")
@@ -279,7 +279,7 @@ class WalrusDemo(Demo):
             )
 
     def close(self) -> None:
-        """End whatever still runs; only processes of this demo."""
+        """End the remaining processes of this demo."""
         super().close()
         for process in (*self.recoveries, self.walrus):
             if process.child.poll() is None:
@@ -297,7 +297,7 @@ def _key(record: CheckpointRecord) -> tuple[str, str, str]:
 
 
 def _content(record: CheckpointRecord) -> tuple[object, ...]:
-    """All that an agent, or a person who looks at its history, can see."""
+    """Everything that an agent or a reader of its history can see."""
     return (
         *_key(record),
         record.parent_checkpoint_id,

@@ -1,4 +1,4 @@
-"""The execution log: what really ran, and what the service acknowledged, in the order it happened.
+"""The execution log: executed nodes and acknowledgements of the service, in order.
 
 One JSON object per line. Every line is one `write` to a file opened with `O_APPEND`, followed by
 `fsync`, so that a process killed at any instant leaves only whole lines behind and several
@@ -27,7 +27,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 
 LONGEST_HOLD = 60.0
-"""Seconds after which a held node continues although nobody released it."""
+"""Seconds after which a held node continues without a release."""
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class ExecutionLog:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run needs besides its state: never stored in a checkpoint."""
+    """Settings of a run, which are never stored in a checkpoint."""
 
     documents: Path
     log: ExecutionLog
     pace: float = 0.0
     hold: Path | None = None
-    """A file that names a node which stays at work for as long as the file is there."""
+    """A file that names a node; the node keeps working while the file exists."""
 
     def holds(self, node: str) -> bool:
         """True while the node must not finish."""

@@ -1,4 +1,4 @@
-"""The same thread, handed to another team: a descriptor goes over, and only its hash is trusted."""
+"""A hand-off of the thread to another team: only the hash in the descriptor is trusted."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ class HandOver:
             show(f"{'':20}{line}", "dim")
 
     def refuse_mirror(self, start: StartServer) -> None:
-        """Show that a copy of the blobs in which one bit was changed gets nobody anywhere."""
+        """Show that a copy of the blobs with one changed bit is refused."""
         mirror = self.folder / "mirror"
         shutil.copytree(self.blobs, mirror)
         bundle = mirror / self.descriptor["blob_id"][:2] / self.descriptor["blob_id"]
@@ -73,7 +73,7 @@ class HandOver:
         server.stop()
 
     def adopt(self, start: StartServer) -> None:
-        """Adopt on a server that has nothing of ours but the blobs."""
+        """Adopt the thread on a server that shares only the blobs."""
         self.server = start("other-server", self.folder / "other-data", self.blobs)
         say("editor", f"another server, its own journal, the same blobs: {self.server.target}")
         with TuskPointSaver(self.server.target) as saver:
@@ -90,7 +90,7 @@ class HandOver:
             raise DemoError(f"the adopted agent did not finish{agent.last_words()}")
 
     def checks(self, reference: str, log: Sequence[Record]) -> Iterator[Check]:
-        """What must hold after the thread has gone over."""
+        """Return the checks after the hand-off."""
         if self.server is None:
             raise DemoError("nothing was adopted yet")
         refusal = self.refusal

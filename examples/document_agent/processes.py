@@ -1,4 +1,4 @@
-"""Starting, watching and killing the processes of the demo. Every wait has an end."""
+"""Start, watch and kill the processes of the demo. Every wait has a limit."""
 
 import json
 import os
@@ -19,7 +19,7 @@ _FOREIGN = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_", "LANGSMITH_", "LANGCHAI
 
 
 class DemoError(Exception):
-    """Something that the demo needs did not happen; the message names it."""
+    """A step of the demo failed; the message names the step."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Process:
         return self.child.pid
 
     def until(self, what: str, look: Callable[[], T | None], every: float = 0.005) -> T:
-        """Look again and again until something is there; fail if the process ends before."""
+        """Poll until a result exists; fail if the process ends first."""
         while True:
             ended = self.child.poll() is not None
             result = look()
@@ -70,7 +70,7 @@ class Process:
             time.sleep(every)
 
     def kill(self) -> None:
-        """SIGKILL: no handler runs, no buffer is flushed, no goodbye is sent."""
+        """Send SIGKILL: no handler runs, and no buffer is flushed."""
         self.child.kill()
         self.child.wait()
 
@@ -87,7 +87,7 @@ class Process:
         return self.wait()
 
     def address(self) -> str:
-        """Wait until it says where it listens, and return that as HOST:PORT."""
+        """Wait until the process prints its address, and return HOST:PORT."""
         return self.until("it was ready", self._listening)
 
     def _listening(self) -> str | None:
@@ -124,7 +124,7 @@ class Server(Process):
         self.target = self.address()
 
     def console(self) -> str:
-        """Wait until it serves the console, and return where."""
+        """Wait until the server serves the console, and return the URL."""
         return self.until("it served the console", lambda: self._after(_CONSOLE))
 
     @property
@@ -154,6 +154,6 @@ class Agent(Process):
 
 
 def _environment() -> dict[str, str]:
-    """The shell's environment without anything that would make the demo a different one."""
+    """The shell's environment without variables that would change the demo."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     return {**variables, "PYTHONUNBUFFERED": "1", "LANGSMITH_TRACING": "false"}

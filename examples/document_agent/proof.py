@@ -1,4 +1,4 @@
-"""The proof: what the log and the service say about a thread whose processes were killed.
+"""The proof: checks of the log and the service after the kills.
 
 A task counts as **settled** once its result is durable: the service acknowledged its writes, or
 acknowledged the checkpoint that came after them, or was seen to hold them after a kill. A settled
@@ -53,10 +53,10 @@ class Check:
 
 
 class StoredBlobs(Protocol):
-    """The blobs of a server, looked at without asking it."""
+    """The blobs of a server, read without the server."""
 
     def read(self, location: Location) -> bytes | None:
-        """The bytes at a location, whatever they are; nothing if there are none."""
+        """The unchecked bytes at a location; nothing if there are none."""
 
 
 class BlobDirectory:
@@ -143,7 +143,7 @@ def final_values(saver: TuskPointSaver, thread: str) -> dict[str, Any]:
 def checks(
     target: str, thread: str, reference: str, log: Sequence[Record], blobs: StoredBlobs
 ) -> Iterator[Check]:
-    """Everything that must hold, one after the other."""
+    """Yield all checks."""
     history, expected = read_history(log, thread), read_history(log, reference)
     with TuskPointSaver(target) as saver:
         ours, theirs = final_values(saver, thread), final_values(saver, reference)

@@ -27,9 +27,9 @@ BOOKKEEPING = {"__error__", "__interrupt__", "__resume__", "__scheduled__"}
 
 
 class WitnessedSaver(TuskPointSaver):
-    """A `TuskPointSaver` that writes down each acknowledgement, so that the demo can hold us to it.
+    """A `TuskPointSaver` that records each acknowledgement for the checks of the demo.
 
-    An agent of your own does not need this: `TuskPointSaver(target)` is all.
+    Your own agent needs only `TuskPointSaver(target)`.
     """
 
     def __init__(self, target: str, log: ExecutionLog) -> None:

@@ -1,4 +1,4 @@
-"""A Walrus of one process: `tuskpoint-walrus`, its faults, its bill, and what it stores."""
+"""An emulated Walrus, `tuskpoint-walrus`: its faults, its bill, its content."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @dataclass(frozen=True)
 class Bill:
-    """What the publisher has stored and charged for.
+    """The publisher's counts and charges.
 
     Attributes:
         puts: PUTs that were answered with success.
@@ -54,7 +54,7 @@ class Walrus(Process):
         self.url = f"http://{self.address()}"
 
     def strike(self, operations: tuple[str, ...], **fault: Any) -> None:
-        """Let every request of these operations meet a fault from now on."""
+        """Let every request of these operations fail until `calm`."""
         for operation in operations:
             self._ask("POST", "faults", {"operation": operation, "fault": fault, "probability": 1})
 
@@ -63,23 +63,23 @@ class Walrus(Process):
         self._ask("DELETE", "faults")
 
     def refused(self) -> int:
-        """How many PUTs met a fault so far."""
+        """The number of PUTs that met a fault."""
         struck: dict[str, int] = self._ask("GET", "statistics")["faults"]
         return sum(count for name, count in struck.items() if name.startswith("put_"))
 
     def bill(self) -> Bill:
-        """What it has stored and charged for so far."""
+        """The present bill."""
         ledger = self._ask("GET", "statistics")["ledger"]
         return Bill(sum(ledger["puts"].values()), ledger["registrations"], ledger["billedBytes"])
 
     def storage(self) -> Iterator[bytes]:
-        """Everything that it keeps: what anybody in the world can read."""
+        """Everything that it stores, which anybody can read."""
         for path in self._storage.rglob("*"):
             if path.is_file():
                 yield path.read_bytes()
 
     def read(self, location: Location) -> bytes | None:
-        """What the aggregator answers, hash unchecked; nothing if it has no such blob."""
+        """The aggregator's answer, unchecked; nothing if the blob does not exist."""
         path = f"/v1/blobs/{location.blob_id}"
         if location.identifier:
             identifier = quote(location.identifier, safe="")

@@ -1,1 +1,1 @@
-"""Build, check and try the packages that a release consists of."""
+"""Build, check and try the packages of a release."""

@@ -2,8 +2,8 @@
 
     python -m tools.packages TWINE
 
-TWINE is the program that checks the metadata. The packages are taken from dist/, everything that
-they require from the index.
+TWINE is the program that checks the metadata. The packages come from dist/, and their
+requirements from the index.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OUT = ROOT / "dist"
 
 
 def main(twine: str) -> int:
-    """Do everything; return the exit status."""
+    """Build, check and try all packages; return the exit status."""
     start = time.monotonic()
     try:
         built, package = make(twine)
@@ -53,10 +53,10 @@ def main(twine: str) -> int:
 
 
 def make(twine: str) -> tuple[dict[str, Built], Path | None]:
-    """Build and check everything; the npm package only where npm is here.
+    """Build and check everything; the npm package only if npm is installed.
 
     Raises:
-        DistError: Something is wrong with a package.
+        DistError: A package has an error.
     """
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
@@ -91,7 +91,7 @@ def try_out(built: dict[str, Built], package: Path | None, scratch: Path) -> Non
     """Install wheels, then source archives, and run the smallest examples.
 
     Raises:
-        DistError: Something does not work.
+        DistError: An installation or an example failed.
     """
     for kind in ("wheel", "sdist"):
         archive = {name: getattr(build_result, kind) for name, build_result in built.items()}

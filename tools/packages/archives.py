@@ -1,4 +1,4 @@
-"""The Python distributions and the npm package: build them, and say what is wrong with them.
+"""Build the Python distributions and the npm package, and find their errors.
 
 Nothing here needs a network: the build backend of the distributions is in `.venv`, and npm takes
 TypeScript from clients/typescript/node_modules.
@@ -32,7 +32,7 @@ TAIL_LINES = 30
 
 
 class DistError(Exception):
-    """A package is not as it should be, or does not work."""
+    """A package has an error, or does not work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Distribution:
     """A Python distribution of this repository.
 
     Attributes:
-        name: Of the distribution.
-        folder: Where its pyproject.toml is, relative to the root.
+        name: Name of the distribution.
+        folder: Folder of its pyproject.toml, relative to the root.
         package: The package that it installs.
         programs: The programs that it installs.
         pages: The folder of its package, as a wheel names it, whose files a browser gets: built by
@@ -102,10 +102,10 @@ def run(
     cwd: Path = ROOT,
     environment: Mapping[str, str] | None = None,
 ) -> str:
-    """Run a command and return what it printed to standard output.
+    """Run a command and return its standard output.
 
     Raises:
-        DistError: It failed; the message has the end of its output.
+        DistError: The command failed; the message has the end of its output.
     """
     words = [str(word) for word in command]
     done = subprocess.run(
@@ -137,7 +137,7 @@ def build(distribution: Distribution, out: Path, *only: str) -> Built:
 
 
 def problems(built: Built) -> list[str]:
-    """Return how the archives differ from the source tree and from what an index expects."""
+    """Return the differences of archives from the source tree and from an index's rules."""
     wheel, metadata = _read_wheel(built.wheel)
     defects = [
         *_in_wheel(built.distribution, wheel),
@@ -148,7 +148,7 @@ def problems(built: Built) -> list[str]:
 
 
 def lacking_pages(distribution: Distribution) -> list[str]:
-    """Return what a release lacks of a distribution's pages: they are there only once built."""
+    """Return the missing pages of a distribution, which another tool must build first."""
     pages = distribution.pages
     needed = [f"{pages}index.html", f"{pages}licenses.md"] if pages else []
     there = distribution.sources()
@@ -160,7 +160,7 @@ def lacking_pages(distribution: Distribution) -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Return each place that names the version of a release, with what it says."""
+    """Return each place that names the version of a release, with the version there."""
     by_place = {
         distribution.name: str(distribution.project["version"]) for distribution in DISTRIBUTIONS
     }
@@ -181,7 +181,7 @@ def pack(out: Path) -> Path:
     """Build the npm package into a folder; return its archive.
 
     Raises:
-        DistError: The build failed, or the archive lacks a module or has a file too many.
+        DistError: The build failed, or the archive lacks a module or has an extra file.
     """
     quiet = ("--json", "--loglevel=error")
     answer = run("npm", "pack", *quiet, "--pack-destination", out, cwd=NPM_PACKAGE)

@@ -1,4 +1,4 @@
-"""The extras of the distributions: what works once one of them is installed, and nothing else."""
+"""The extras of the distributions, each tried alone in an empty environment."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def try_extras(distribution: Distribution, archives: Mapping[str, Path], folder:
     Args:
         distribution: The distribution.
         archives: The archives of all distributions.
-        folder: Where the environments are made, one after another.
+        folder: Folder of the environments, which are made one after another.
 
     Raises:
         DistError: A statement fails, or an extra cannot be installed.

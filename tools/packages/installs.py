@@ -1,4 +1,4 @@
-"""What a command line of pip installs from this repository.
+"""Finds what a command line of pip installs from this repository.
 
 python -m tools.packages.installs install REQUIREMENT...    fail if this could not be installed
 """
@@ -18,7 +18,7 @@ FOLDERS = {
     "tuskpoint-server": "server",
 }
 OTHERS = {"langgraph", "langchain-openai"}
-"""Packages of others that pages install beside ours."""
+"""Foreign packages that pages install beside this repository's."""
 _WITH_VALUE = {"--requirement", "-r", "--only-binary", "--target", "--python"}
 _REQUIREMENT = re.compile(r"(?P<name>[^\[\]]+?)(?:\[(?P<extras>[\w,-]+)\])?")
 
@@ -31,13 +31,13 @@ class InstallError(Exception):
 
 
 def installed(arguments: Sequence[str]) -> list[Install]:
-    """Return what a command line of pip installs from this repository.
+    """Return the distributions that a command line of pip installs from this repository.
 
     Args:
-        arguments: What follows `pip`.
+        arguments: The arguments after `pip`.
 
     Raises:
-        InstallError: It names what is not there.
+        InstallError: The command line names a missing distribution or extra.
     """
     if not arguments or arguments[0] != "install":
         raise InstallError(f"no `pip install`: {' '.join(arguments)}")
@@ -66,7 +66,7 @@ def _requirements(words: list[str]) -> Iterator[Install]:
 
 
 def _distribution(name: str) -> str:
-    """Return the distribution that a name or a path means; empty if it means none."""
+    """Return the distribution of a name or a path; empty if there is none."""
     if name in FOLDERS:
         return name
     for distribution, folder in FOLDERS.items():
@@ -81,7 +81,7 @@ def _extras(name: str) -> Sequence[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Return 0 if pip could install what the arguments name, else say why not and return 1."""
+    """Return 0 if pip could install the arguments; otherwise print the reason and return 1."""
     try:
         installed(arguments)
     except InstallError as error:

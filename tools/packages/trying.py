@@ -39,7 +39,7 @@ class Environment:
         run(UV, "venv", "--quiet", "--no-project", "--python", sys.executable, folder)
 
     def install(self, *requirements: str) -> None:
-        """Install requirements and what they need, from the index that uv or pip is set to."""
+        """Install requirements, from the index that uv or pip is configured for."""
         python = self.folder / "bin/python"
         try:
             uv = (UV, "pip", "install", "--quiet", "--system-certs")
@@ -49,7 +49,7 @@ class Environment:
             run(*pip, "--python", python, "install", *requirements, cwd=self.folder)
 
     def run(self, program: str, *arguments: str | Path, **variables: str) -> str:
-        """Run an installed program; return what it printed."""
+        """Run an installed program; return its output."""
         command = self.folder / "bin" / program
         return run(
             command, *arguments, cwd=self.folder, environment={**surroundings(), **variables}
@@ -82,7 +82,7 @@ class Environment:
 
 
 def surroundings() -> dict[str, str]:
-    """Return this process's environment without what would lead Python to this repository."""
+    """Return this process's environment without variables that lead Python to this repository."""
     return {
         name: text
         for name, text in os.environ.items()
@@ -127,10 +127,10 @@ def client(folder: Path, archive: Path, target: str) -> None:
 
 
 def types(environment: Environment, *programs: Path) -> None:
-    """Check programs against the types of what is installed.
+    """Check programs against the types of the installed packages.
 
     Raises:
-        DistError: mypy finds an error, for instance that there are no types.
+        DistError: mypy finds an error, for instance missing types.
     """
     python = environment.folder / "bin/python"
     settings = environment.folder / "mypy.ini"

@@ -1,6 +1,6 @@
-"""Pages that name everything public in the Python client; Sphinx fills them from the docstrings.
+"""Pages for all public names of the Python client, which Sphinx fills from docstrings.
 
-The sources are parsed, not imported, so that a new module needs no entry anywhere.
+The sources are parsed, not imported, so that a new module needs no entry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TITLES = {
     "errors": "Errors",
     "audit": "Audits",
 }
-# Whose members are not the client's own.
+# Base classes whose members are not the client's own.
 FOREIGN = "list, dict, Exception, BaseException, BaseCheckpointSaver, BaseStore, JsonPlusSerializer"
 
 
@@ -33,8 +33,8 @@ class Topic:
     """A page of the reference.
 
     Attributes:
-        module: The module whose docstring introduces it; empty if there is none.
-        exported: What `tuskpoint` itself exports.
+        module: The module whose docstring introduces the topic; may be empty.
+        exported: Names that `tuskpoint` exports.
         others: Names that only the module exports.
     """
 
@@ -97,7 +97,7 @@ def _modules(package: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _public(path: Path) -> list[str]:
-    """Return what a module's `__all__` names; without one, its public exported and functions."""
+    """Return the names in a module's `__all__`; without it, its public exported and functions."""
     tree = _parsed(path)
     defined = [
         node.name

@@ -46,17 +46,17 @@ html_theme_options = {"navigation_with_keys": True}
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
-# A copied session leaves out the prompts and what was printed.
+# A copied session leaves out prompts and output.
 copybutton_prompt_text = "$ "
 copybutton_exclude = ".linenos, .gp, .go"
 
 myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 6
 highlight_language = "text"
-# An example that leaves something out is not valid in its language; a page may skip a level.
+# An incomplete example is not valid in its language; a page may skip a level of headings.
 suppress_warnings = ["misc.highlighting_failure", "myst.header"]
 
-# A name in backticks is a link if the client has the name, and code if not.
+# A name in backticks is a link if the client has the name, and otherwise code.
 default_role = "py:obj"
 add_module_names = False
 autodoc_member_order = "bysource"
@@ -91,14 +91,14 @@ def resolve(app: Any, environment: Any, node: Any, content: Any) -> Any:
 def separate_endings(
     app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
-    """Allow a letter after backticks, as in `ID`s, which reStructuredText wants to be escaped."""
+    """Allow a letter after backticks, as in `ID`s, which reStructuredText would escape."""
     lines[:] = [re.sub(r"(?<!`)(`[^`]+`)(?=\w)", r"\1\\ ", line) for line in lines]
 
 
 def own_signature(
     app: Any, kind: str, name: str, thing: Any, options: Any, signature: str | None, returned: Any
 ) -> tuple[str, Any] | None:
-    """Show the arguments of a class whose base is a mock, which hides them by its `__new__`."""
+    """Show the arguments of a class with a mock as base, whose `__new__` hides them."""
     if kind != "class" or signature != MOCKED or "__init__" not in vars(thing):
         return None
     own = inspect.signature(thing.__init__, bound_method=True)
@@ -106,7 +106,7 @@ def own_signature(
 
 
 def setup(app: Any) -> None:
-    """Connect what is above to Sphinx."""
+    """Connect the functions of this module to Sphinx."""
     app.connect("autodoc-process-docstring", separate_endings)
     app.connect("autodoc-process-signature", own_signature)
     app.connect("missing-reference", resolve)

@@ -1,7 +1,7 @@
-"""A reference of the contract, from the comments of its protos.
+"""The reference of the contract, from the comments in proto/.
 
-It is made from the descriptors that `buf build` writes, which have the comments. The comments are
-Markdown already.
+The reference comes from the descriptors that `buf build` writes, which have the comments. The
+comments are Markdown.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _index(files: Sequence[_File]) -> str:
 
 
 class _File:
-    """One file of the contract, and the comments in it by the path of what they describe."""
+    """A file of the contract, with its comments by the path of the described element."""
 
     def __init__(self, file: FileDescriptorProto) -> None:
         self._file = file
@@ -87,12 +87,12 @@ class _File:
         return PurePosixPath(self._file.name).stem
 
     def types(self) -> list[str]:
-        """Return the names of its messages and enums, without those inside of others."""
+        """Return the names of the file's top-level messages and enums."""
         messages = [message.name for message in self._file.message_type]
         return messages + [enum.name for enum in self._file.enum_type]
 
     def summary(self) -> Iterator[str]:
-        """Yield its services, and their calls with the first sentence about each."""
+        """Yield the file's services, and their calls with the first sentence of each."""
         for number, service in enumerate(self._file.service):
             yield from ["", f"## {_link(service.name)}", ""]
             for place, method in enumerate(service.method):
@@ -204,7 +204,7 @@ def _oneof(field: FieldDescriptorProto, message: DescriptorProto) -> str:
 
 
 def _reference(type_name: str) -> str:
-    """Return a link to a type of the contract, or the name of one that others define."""
+    """Return a link to a type of the contract, or the name of a foreign type."""
     name = type_name.removeprefix(".")
     local = name.removeprefix(f"{PACKAGE}.").removeprefix(f"{STORAGE}.")
     return _link(local) if local != name else f"`{name}`"

@@ -1,4 +1,4 @@
-"""Links, headings and code blocks of Markdown, as a code host reads them."""
+"""Links, headings and code blocks of Markdown, in the dialect of code hosts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Page:
     """A page of Markdown.
 
     Attributes:
-        title: Its first heading, in Markdown.
+        title: The first heading, in Markdown.
         anchors: Fragments that a link to the page can have.
-        links: Targets of its links and images in this repository, each once, as they are written.
+        links: Targets of the page's links and images in this repository, each once, as written.
     """
 
     title: str
@@ -68,7 +68,7 @@ def blocks(text: str) -> list[Block]:
 
 @cache  # many links lead to headings of the same page
 def read(text: str) -> Page:
-    """Return what a text in Markdown has."""
+    """Return the title, the anchors and the links of a text in Markdown."""
     tokens = _PARSER.parse(text)
     headings = [following for token, following in pairwise(tokens) if token.type == "heading_open"]
     links = {target: None for target in _targets(tokens) if not _ELSEWHERE.match(target)}
@@ -80,7 +80,7 @@ def read(text: str) -> Page:
 
 
 def broken(root: Path, pages: list[Path]) -> list[str]:
-    """Return the links of pages that lead nowhere: a missing file, or a missing heading."""
+    """Return the broken links of pages, to a missing file or a missing heading."""
     problems = []
     for path in pages:
         for link in read(path.read_text("utf-8")).links:
@@ -106,7 +106,7 @@ def _targets(tokens: list[Token]) -> Iterator[str]:
 
 
 def _anchors(headings: list[Token]) -> Iterator[str]:
-    """Yield the fragments of headings; each repetition of one gets a number."""
+    """Yield the fragments of headings; repetitions get a number."""
     seen: dict[str, int] = {}
     for heading in headings:
         words = "".join(

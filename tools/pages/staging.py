@@ -1,4 +1,4 @@
-"""Gather the sources of the site: pages as they are, and the references that are made.
+"""Gather the sources of the site: the pages, and generated references.
 
 The pages keep their paths, so the links between them keep working. A link to another file of the
 repository leads to a page that shows it, one to a folder to a list of its files.
@@ -129,7 +129,7 @@ GROUPS = {
     ],
     MORE: ["docs/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"],
 }
-# These READMEs begin with the name of a package.
+# These READMEs start with the name of a package.
 TITLES = {
     "clients/typescript/README.md": "The TypeScript client",
     "clients/go/README.md": "The Go client",
@@ -153,7 +153,7 @@ NOT_SEARCHED = "---\norphan: true\nnosearch: true\n---\n"
 
 
 class PageError(Exception):
-    """A page cannot be in the site as it is."""
+    """A page has an error and cannot be in the site."""
 
 
 def stage(root: Path, out: Path, references: dict[str, str]) -> int:
@@ -165,7 +165,7 @@ def stage(root: Path, out: Path, references: dict[str, str]) -> int:
         references: Texts of further pages, by their path.
 
     Raises:
-        PageError: A link leads nowhere, or a group names a page that is not there.
+        PageError: A link is broken, or a group names a missing page.
     """
     shutil.rmtree(out, ignore_errors=True)
     listed = [name for names in GROUPS.values() for name in names if name.endswith(".md")]
@@ -196,7 +196,7 @@ def stage(root: Path, out: Path, references: dict[str, str]) -> int:
 
 
 def _readme(root: Path, path: Path) -> tuple[str, ...]:
-    """Return the path of the README that may list a page of a folder in docs/; else nothing."""
+    """Return the path of the README that may list a page of a folder in docs/; or nothing."""
     if path.parent == root / PAGES:
         return ()
     return ((path.parent / HOME).relative_to(root).as_posix(),)
@@ -224,7 +224,7 @@ def _page(root: Path, name: str, references: dict[str, str]) -> tuple[str, list[
 
 
 def _target(root: Path, path: Path, link: str) -> str:
-    """Return the path of what a page links to; of a folder, the path of its README."""
+    """Return the path of a link's target; for a folder, the path of its README."""
     target = (path.parent / link).resolve()
     if (target / HOME).is_file():
         target /= HOME
@@ -232,7 +232,7 @@ def _target(root: Path, path: Path, link: str) -> str:
 
 
 def _place(target: str, references: dict[str, str]) -> str:
-    """Return where the site has a file or a folder of the repository."""
+    """Return the site's path of a file or a folder of the repository."""
     path = PurePosixPath(target)
     if target in ("proto", PROTO):
         return f"{CONTRACT}/index.md"

@@ -1,4 +1,4 @@
-"""What an agent waits for at each step, and what the steps of agents take of a server.
+"""Times of agents' steps, and the cost of steps for a server.
 
 These measures run servers as processes. They must not import the server.
 """

@@ -1,4 +1,4 @@
-"""Whether the n-th write of a checkpoint costs more than an early one, and what a fan-out takes."""
+"""Costs of early and late writes of a checkpoint, and of a fan-out."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ TITLE = "Fan-out: a late write of a checkpoint, compared with write 100, and a s
 _HEADER = ("what", "ms", "ratio")
 _EARLY, _SPAN = 100, 160
 _AFTERWARDS_S = 0.004
-"""Time after an answer in which the server does what no caller waits for."""
+"""Seconds after an answer for the server's background work."""
 
 _THREADS = ("MainThread", "journal-")
-"""How the names of the server's threads begin that work on a call."""
+"""Prefixes of the names of the server's threads that work on calls."""
 
 _JOURNALS = (SQLITE, POSTGRES)
 _BOUND = 1.1
@@ -48,13 +48,13 @@ _LOADS, _LOAD_BOUND = 9, 1.25
 
 
 class State(TypedDict):
-    """What the tasks of the step have said."""
+    """The messages of the step's tasks."""
 
     said: Annotated[list[str], operator.add]
 
 
 async def measure(setting: Setting) -> Table:
-    """Let a short and a long checkpoint get writes in turn, then run the step of many tasks."""
+    """Write to a short and a long checkpoint in turn, then run a step of many tasks."""
     late, tasks, rounds = (2_000, 500, 1) if setting.quick else (10_000, 5_000, 3)
     rows, goals = [], list[Goal]()
     for journal in _JOURNALS[: 1 + bool(setting.postgres)] if counts_threads() else ():

@@ -1,4 +1,4 @@
-"""How long the saves of one tenant take while another saves as fast as it can."""
+"""Times of one tenant's saves while another tenant saves at full speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a checkpointer adds to a run of LangGraph graphs."""
+"""Time that a checkpointer adds to runs of LangGraph graphs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUPERSTEPS = 8
 _NODES = ("search", "read", "judge")
 _MANY = 16
 Durability = Literal["async", "sync"]
-# How the graph is run, how many at once, the durability.
+# Mode of the run, number of concurrent runs, durability.
 Scenario = tuple[str, int, Durability]
 _DURABILITIES: tuple[Durability, ...] = ("async", "sync")
 _SCENARIOS: tuple[Scenario, ...] = tuple(
@@ -42,11 +42,11 @@ _GOALS: dict[Scenario, dict[str, float]] = {
     ("invoke", _MANY, "sync"): {SQLITE: 1.0, POSTGRES: 0.6},
 }
 _LEAST_COST = 1e-4
-"""Seconds. A peer's cost below this is lost in the noise, and ours counts as this much there."""
+"""Least cost in seconds that counts: a peer's lower costs, and ours beside them, are noise."""
 
 
 class State(TypedDict, total=False):
-    """What the nodes have said last."""
+    """The last messages of the nodes."""
 
     search: dict[str, str]
     read: dict[str, str]
@@ -124,7 +124,7 @@ def _named(scenario: Scenario) -> str:
 
 
 def _graph(saver: Saver, *, waits: bool) -> Any:
-    """Return a graph whose supersteps run the same nodes side by side."""
+    """Return a graph whose supersteps run the same nodes in parallel."""
     builder: Any = StateGraph(State)
     for level, node in itertools.product(range(_SUPERSTEPS), _NODES):
         builder.add_node(f"{node}-{level}", _node(node, waits=waits))
@@ -147,7 +147,7 @@ def _node(name: str, *, waits: bool) -> Callable[[State], Any]:
 
 
 async def _run(graph: Any, name: str, scenario: Scenario) -> float:
-    """Return the seconds that the runs of a scenario take at once."""
+    """Return the seconds of a scenario's concurrent runs."""
     method, count, durability = scenario
     runs: list[Any] = [
         ({"search": {}}, {"configurable": {"thread_id": f"{name}-{n}"}}) for n in range(count)

@@ -1,4 +1,4 @@
-"""Whether the n-th save of a thread costs more than an early one."""
+"""Costs of early and late saves of a thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SPAN = 100
 
 
 async def measure(setting: Setting) -> Table:
-    """Let a short and a long thread save in turn, so that both meet the same machine."""
+    """Save in a short and a long thread in turn, under the same conditions."""
     late = 2_000 if setting.quick else 10_000
     early_times, late_times = [], []
     with running_tuskpoint(setting.place("growth")) as server:

@@ -1,4 +1,4 @@
-"""How long each call of an agent takes, and how long the slowest ones take."""
+"""Times of each call of an agent, and of the slowest calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents with a network between them and what they call."""
+"""Agents with a delayed network between them and their checkpointers."""
 
 from __future__ import annotations
 

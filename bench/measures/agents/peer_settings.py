@@ -1,4 +1,4 @@
-"""In which configuration each peer lets the most agents work."""
+"""The fastest configuration of each peer."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def measure(setting: Setting) -> Table:
 
 
 async def _spent(server: Server, name: str, steps: int, *, settles: bool) -> tuple[float, float]:
-    """Return the processor seconds that the server used for steps, and for as many loads."""
+    """Return the server's processor seconds for steps, and for the same number of loads."""
     threads = [chain(f"{name}-{agent}", steps) for agent in range(_AGENTS)]
     async with grpc.aio.insecure_channel(server.target) as channel:
         stub = CheckpointServiceStub(channel)

@@ -1,4 +1,4 @@
-"""Many agents that sleep most of the time, as agents do that wait for a model."""
+"""Many agents that sleep most of the time, like agents that wait for a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class _Store:
-    """The process or the processes that store for a checkpointer, if it has any."""
+    """The storage processes of a checkpointer, if it has any."""
 
     server: Server | None = None
     database: DatabaseProcesses | None = None

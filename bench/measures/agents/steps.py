@@ -1,4 +1,4 @@
-"""Agent steps per second, what they take of the agents' processes, and the time of one save."""
+"""Agent steps per second, their cost in the agents' processes, and the time of a save."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Measured:
         self.steps += steps
 
     def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Add a round of one process or several."""
+        """Add a round of one or more processes."""
         self.rates.append(sum(outcome.rate for outcome in outcomes))
         for outcome in outcomes:
             self.steps += outcome.steps
@@ -90,7 +90,7 @@ class Measured:
 
 
 Scenarios = Mapping[str, Mapping[str, Measured]]
-"""What was measured, by scenario and by the checkpointer's label."""
+"""Measurements by scenario and by the checkpointer's label."""
 
 
 async def measure(setting: Setting) -> Table:
@@ -218,7 +218,7 @@ def _goals(here: Sequence[Contender], measured: Scenarios) -> list[Goal]:
 async def work_round(
     savers: Sequence[Saver], name: str, count: int, seconds: float
 ) -> tuple[list[StepTimes], float]:
-    """Run agents side by side in this process, and spread the agents over savers.
+    """Run agents concurrently in this process, and distribute the agents over savers.
 
     Returns:
         The times of each step, and the seconds of the round.

@@ -1,4 +1,4 @@
-"""What certifying and indexing a checkpoint take of the server's processor time."""
+"""The server's processor time for certifying and indexing checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SLOW_FLUSH = {"TUSKPOINT_FLUSH_INTERVAL": "3600"}
 
 
 async def measure(setting: Setting) -> Table:
-    """Save on a server that indexes and on one that does not; then let both flush."""
+    """Save on servers with and without an index; then flush both."""
     if not counts_cpu():
         reason = "Left out: this system does not show the processor time of other processes."
         return Table(TITLE, _HEADER, [], [reason])
@@ -73,7 +73,7 @@ async def measure(setting: Setting) -> Table:
 
 
 def _full_text(place: Path, count: int) -> float:
-    """Return the processor seconds in which SQLite adds the words of `count` checkpoints."""
+    """Return SQLite's processor seconds to index the words of `count` checkpoints."""
     source = random.Random(1)
     documents = [" ".join(prose(source, _VALUE_BYTES) for _ in CHANGING) for _ in range(count)]
     with closing(sqlite3.connect(place / "full-text.db", isolation_level=None)) as database:
@@ -93,7 +93,7 @@ def _full_text(place: Path, count: int) -> float:
 
 
 async def _round(server: Server, turn: int, steps: int, *, indexes: bool) -> tuple[float, float]:
-    """Return the processor seconds that saves took, and those that the flush took."""
+    """Return the processor seconds of the saves, and of the flush."""
     threads = [chain(f"turn-{turn}-{index}", steps, _VALUE_BYTES) for index in range(_THREADS)]
     async with grpc.aio.insecure_channel(server.target) as channel:
         before = server.cpu_seconds()

@@ -73,7 +73,7 @@ async def measure(setting: Setting) -> Table:
 
 
 async def fill(channel: grpc.aio.Channel, turn: int) -> int:
-    """Save the checkpoints of a round; return how many."""
+    """Save the checkpoints of a round; return their number."""
     stub = CheckpointServiceStub(channel)
 
     async def save_thread(name: str) -> None:
@@ -93,7 +93,7 @@ async def flush(channel: grpc.aio.Channel) -> tuple[int, float]:
 
 
 def _store_plainly(folder: Path) -> float:
-    """Store checkpoints one by one; return the seconds it took."""
+    """Store checkpoints one by one; return the seconds."""
     folder.mkdir()
     threads = [
         chain(f"plain-{index}", _CHECKPOINTS_PER_THREAD, _VALUE_BYTES, inherits=False)

@@ -1,4 +1,4 @@
-"""What a flush of one thread costs beside very many that are idle."""
+"""Cost of a flush of one thread beside many idle threads."""
 
 from __future__ import annotations
 

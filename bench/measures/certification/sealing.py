@@ -1,4 +1,4 @@
-"""What sealing costs a save and a flush."""
+"""Cost of sealing for saves and flushes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEALED = {"TUSKPOINT_SEAL_JOURNAL": "1"}
 
 @dataclass
 class _Spent:
-    """What saves and flushes of one server took, for each checkpoint."""
+    """Costs of a server's saves and flushes, for each checkpoint."""
 
     save_us: list[float] = field(default_factory=list)
     save_cpu_us: list[float] = field(default_factory=list)
@@ -35,7 +35,7 @@ class _Spent:
 
 
 async def measure(setting: Setting) -> Table:
-    """Save and flush on servers that differ in what they seal, in turn."""
+    """Save and flush in turn on servers with different sealing."""
     rounds = 2 if setting.quick else 8
     folder = setting.place("sealing")
     keys = folder / "tuskpoint.keys"

@@ -33,14 +33,14 @@ _FLUSH_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What happened while threads saved.
+    """The outcome of a run.
 
     Attributes:
         threads: Number of threads.
         saved: Saves acknowledged per second.
-        certified: Checkpoints certified per second once the first were.
+        certified: Checkpoints certified per second, from the first certification on.
         left: Checkpoints that were not certified when the saves ended.
-        drained_s: Seconds until those were certified too.
+        drained_s: Seconds until they were certified too.
         cpu_s: Processor seconds that the server used for a checkpoint, from save to
             certificate; `None` if the system does not report it.
     """
@@ -137,7 +137,7 @@ async def _outcome(setting: Setting, threads: int, seconds: float) -> _Outcome:
 
 
 async def _watch(admin: AdminServiceAsyncStub) -> tuple[float, int] | None:
-    """Return when the first checkpoints were seen to be certified, and how many."""
+    """Return the time of the first certification, and the number of certified checkpoints."""
     try:
         while True:
             status = await admin.GetArchiveStatus(GetArchiveStatusRequest())
@@ -150,7 +150,7 @@ async def _watch(admin: AdminServiceAsyncStub) -> tuple[float, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """Saves that a process had acknowledged, and its seconds."""
+    """A process's acknowledged saves, and its seconds."""
 
     saves: int
     seconds: float

@@ -1,4 +1,4 @@
-"""What Walrus charges for many checkpoints, beside a client that stores each by itself."""
+"""Walrus's charges for many checkpoints, compared with a client that stores each separately."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _THREADS = 100
 _VALUE_BYTES = 682
 _FLUSH_SECONDS = 300.0
 _SAMPLED_STEPS = 4
-# Lengths as Walrus and LangGraph have them: a blob ID in base64url, a hash, a summary.
+# Lengths in Walrus and LangGraph: a blob ID in base64url, a hash, a summary.
 _BLOB_ID = "b" * 43
 _SUMMARY = "step 10: loop step finished"
 
@@ -44,7 +44,7 @@ class _Ours:
 
 
 async def measure(setting: Setting) -> Table:
-    """Save through a server on an emulated Walrus; count the other way up by Walrus's formula."""
+    """Save through a server on an emulated Walrus; compute the plain client's cost by formula."""
     per_thread = 10 if setting.quick else 100
     folder = setting.place("walrus-cost")
     with (
@@ -90,7 +90,7 @@ async def measure(setting: Setting) -> Table:
 
 
 async def _saved(target: str, walrus: Walrus, per_thread: int) -> _Ours:
-    """Save everything, let all of it be certified, and return what it cost."""
+    """Save and certify everything, and return the cost."""
     async with grpc.aio.insecure_channel(target) as channel:
         stub = CheckpointServiceStub(channel)
 
@@ -110,14 +110,14 @@ def _names() -> list[str]:
 
 
 def _plain(per_thread: int) -> Bill:
-    """Return what storing each checkpoint and each manifest by itself is billed."""
+    """Return the bill for storing each checkpoint and each manifest separately."""
     threads = (plain_puts(name, per_thread) for name in _names())
     sizes = [len(data) for data in itertools.chain.from_iterable(threads)]
     return Bill(len(sizes), sum(encoded_bytes(size) for size in sizes))
 
 
 def plain_puts(thread: str, per_thread: int) -> Iterator[bytes]:
-    """Yield what the plain client PUTs for one thread."""
+    """Yield the plain client's PUTs for one thread."""
     entries: list[bytes] = []
     parent = ""
     for save in chain(thread, per_thread, _VALUE_BYTES, inherits=False):
@@ -149,10 +149,10 @@ def _entry(checkpoint_id: str, parent: str) -> bytes:
 
 
 def _check_formula(walrus: Walrus, per_thread: int) -> int:
-    """Send the first and the last PUTs of a thread; return how many.
+    """Send the first and the last PUTs of a thread; return their number.
 
     Raises:
-        RuntimeError: One was billed otherwise than computed.
+        RuntimeError: A bill differs from the formula.
     """
     puts = list(plain_puts("sampled", per_thread))
     sample = puts[: 2 * _SAMPLED_STEPS] + puts[-2 * _SAMPLED_STEPS :]

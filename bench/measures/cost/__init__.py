@@ -1,4 +1,4 @@
-"""What calls and an idle server cost: processor time by thread, and memory.
+"""Costs of calls and of an idle server: processor time by thread, and memory.
 
 `bench.registry` names each measure.
 """

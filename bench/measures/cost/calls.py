@@ -1,4 +1,4 @@
-"""Where the processor time of a lone agent's calls goes, by thread."""
+"""Processor time of a lone agent's calls, by thread."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LATER = "flush, index"
 _DATABASE = "PostgreSQL"
 _COLUMNS = (_CALLER, _CLIENT, _LOOP, _WRITER, _READERS, _GRPC, _LATER, _DATABASE)
 _HEADER = ("call", "wall p50 µs", "wall p99 µs", *(f"{name} µs" for name in _COLUMNS), "sum µs")
-# The server's threads by how their names begin; what begins otherwise flushes and indexes.
+# The server's threads by prefix; all others flush and index.
 _SERVER_THREADS = {
     "bench": "",
     "MainThread": _LOOP,
@@ -61,7 +61,7 @@ Call = Callable[[], Awaitable[None] | None]
 
 
 def server_column(thread: str) -> str:
-    """Return the column that a thread of the server belongs to; empty: it is the benchmark's."""
+    """Return the column of a thread of the server; empty for a thread of the benchmark."""
     for start, column in _SERVER_THREADS.items():
         if thread.startswith(start):
             return column
@@ -70,7 +70,7 @@ def server_column(thread: str) -> str:
 
 @dataclass(slots=True)
 class _Cost:
-    """What the calls of one kind took."""
+    """The cost of the calls of one kind."""
 
     wall: list[float] = field(default_factory=list)
     nanoseconds: dict[str, int] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class _Cost:
 
 @dataclass(slots=True)
 class _Caller:
-    """Something that is called in batches.
+    """A target of calls in batches.
 
     Attributes:
         calls: The calls of a batch, by name.
@@ -105,7 +105,7 @@ class _Caller:
     costs: dict[str, _Cost] = field(default_factory=dict)
 
     async def batch(self) -> None:
-        """Make each kind's calls, one after the other, and add what they took."""
+        """Make the calls of each kind one after another, and add their costs."""
         for kind, calls in self.calls.items():
             cost = self.costs.setdefault(kind, _Cost())
             before = self._times()
@@ -123,7 +123,7 @@ class _Caller:
         return own_times(), theirs, database
 
     async def finish(self) -> None:
-        """Add what the server has left to do for the saves to the first kind of calls."""
+        """Add the server's remaining work for the saves to the first kind of calls."""
         if self.server is None:
             return
         before = self.server.thread_times()

@@ -31,7 +31,7 @@ _MISSING = GetCheckpointRequest(ref=CheckpointRef(thread_id="none"))
 
 
 async def hold(target: str, channels: int, streams: int) -> None:
-    """Open connections with idle streams on each; keep them until the input ends."""
+    """Open connections with idle streams; keep them until the input ends."""
     # Otherwise channels to one address share a connection.
     options = [*channel_options(target), ("grpc.use_local_subchannel_pool", 1)]
     held: list[Any] = []
@@ -52,7 +52,7 @@ async def hold(target: str, channels: int, streams: int) -> None:
 
 
 def main() -> None:
-    """Hold the streams that the command line asks for."""
+    """Hold the number of streams on the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench.measures.cost.idle_streams")
     parser.add_argument("target", metavar="HOST:PORT")
     parser.add_argument("--channels", type=int, required=True)

@@ -1,4 +1,4 @@
-"""What the server, its idle streams and a large load take of memory."""
+"""Memory of the server, of idle streams and of a large load."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ def _measured(setting: Setting) -> Table:
 
 
 def _be_quiet() -> None:
-    """Wait, because a server says not when it has done what follows its start or calls."""
+    """Wait, because a server does not report the end of its background work."""
     subprocess.run(["sleep", str(_QUIET_SECONDS)], check=True)
 
 
 def _stream_memory(setting: Setting, processes: int, channels: int, streams: int) -> float:
     """Return the growth of a server, in megabytes, with this number of streams."""
     with running_tuskpoint(setting.place("streams")) as server, ExitStack() as stack:
-        # The first streams load what all need.
+        # The first streams load shared code.
         with _streams(server.target, 1, 1):
             _be_quiet()
         before = resident_bytes(server.pid)
@@ -101,7 +101,7 @@ def _streams(target: str, channels: int, streams: int) -> Iterator[None]:
 
 
 def _load_peaks(setting: Setting) -> dict[str, float]:
-    """Return the megabytes that a load of a large checkpoint takes at most, by side."""
+    """Return the peak megabytes of a load of a large checkpoint, by side."""
     context = multiprocessing.get_context("spawn")
     with running_tuskpoint(setting.place("large")) as server:
         saving = context.Process(target=_save_large, args=(server.target,))

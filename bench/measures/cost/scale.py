@@ -1,4 +1,4 @@
-"""What a step costs agents, servers, leader and database, and what many agents need by that."""
+"""Cost of a step for agents, servers, leader and database, and the needs of many agents."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _NAMES = ("agents", "servers", "leader", "database", "log", "stored", "blobs")
 
 _AGENT_COUNTS = (1_000, 100_000, 10_000_000)
 _PAUSE_SECONDS = 10
-_BUSY = 0.7  # of a core, above which calls wait for each other
-_SERVING_CORES = 1.0  # of a server, because of its interpreter lock
+_BUSY = 0.7  # share of a core above which calls wait for each other
+_SERVING_CORES = 1.0  # cores of a server, because of its interpreter lock
 _DATABASE_CORES = 32
 _DAY_SECONDS = 86_400
 _PAPER = (
@@ -60,7 +60,7 @@ _PAPER = (
 
 @dataclass(slots=True)
 class _Rounds:
-    """What a step took in each round with one number of servers.
+    """Costs of a step in each round, with a number of servers.
 
     Attributes:
         rates: Steps per second.
@@ -123,7 +123,7 @@ def _used(
     servers: list[Server],
     blobs: Path,
 ) -> list[float]:
-    """Return what was used so far, in the order of `_NAMES`."""
+    """Return the present usage, in the order of `_NAMES`."""
     [[log, stored]] = connection.execute(_WRITTEN).fetchall()
     sizes = [path.stat().st_size for path in blobs.rglob("*") if path.is_file()]
     return [
@@ -161,12 +161,12 @@ def _table(rounds: dict[int, _Rounds], turns: int, seconds: float) -> Table:
 
 
 def paper(step: Callable[[str], float]) -> Table:
-    """Return what many agents need.
+    """Return the needs of many agents.
 
     Args:
-        step: Returns what a step takes, by the names `_NAMES`.
+        step: Returns the cost of a step, by the names `_NAMES`.
     """
-    # A journal is full when its leader or its database is.
+    # The leader or the database limits a journal.
     most = _BUSY * min(1 / step("leader"), _DATABASE_CORES / step("database"))
     rows = []
     for agents in _AGENT_COUNTS:
@@ -195,5 +195,5 @@ def paper(step: Callable[[str], float]) -> Table:
 
 
 def _whole(figure: float) -> int:
-    """Return the least whole number that is not below a figure, but for its rounding."""
+    """Return a figure rounded up to a whole number, except for noise of rounding."""
     return math.ceil(round(figure, 6))

@@ -1,4 +1,4 @@
-"""What saves cost the journal: SQL statements, processor time, bytes; and a journal in PostgreSQL.
+"""Costs of saves in the journal: SQL statements, processor time, bytes; PostgreSQL too.
 
 These measures must not wait for certification: saves end in the journal.
 """

@@ -1,4 +1,4 @@
-"""Bytes that one growing thread takes in the database of each checkpointer."""
+"""Bytes of a growing thread in the database of each checkpointer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SQLITE_HEADER = b"SQLite format 3\0"
 
 
 async def measure(setting: Setting) -> Table:
-    """Run the same thread on TuskPoint and on LangGraph's SQLite saver; weigh the files."""
+    """Run the same thread on TuskPoint and on LangGraph's SQLite saver; measure the files."""
     steps = 100 if setting.quick else 400
     folder = setting.place("bytes")
     many_folder, single_folder = folder / "many", folder / "one"

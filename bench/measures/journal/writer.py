@@ -1,4 +1,4 @@
-"""What a save costs the journal's writer: SQL statements, and processor time."""
+"""Cost of a save for the journal's writer: SQL statements, and processor time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TENANT = "default"
 
 @dataclass
 class _Spent:
-    """Statements and processor time of changes that were committed together."""
+    """Statements and processor time of a commit."""
 
     statements: list[int] = field(default_factory=list)
     microseconds: list[float] = field(default_factory=list)
@@ -95,7 +95,7 @@ async def _save(database: Database, rounds: Iterator[list[IncomingCheckpoint]]) 
     spent = _Spent()
     for number_of, changes in enumerate(rounds):
         counting = _Counting(counts=number_of % 2 == 0)
-        # The first begins to count and a later commit ends it: these are in one batch.
+        # The first commit starts the count and a later commit ends it: all are in one batch.
         waiting: list[asyncio.Future[Any]] = [database.change(counting.begin)]
         waiting += [database.change(_saving(change)) for change in changes]
         await asyncio.gather(*waiting)
@@ -149,17 +149,17 @@ class _Counting:
         self._last = ""
 
     def begin(self, batch: UnitOfWork) -> None:
-        """Begin, inside a transaction that `BEGIN` opened."""
+        """Start counting, inside a transaction that `BEGIN` opened."""
         self.statements = 1
         if self.counts:
             _driver(batch).set_trace_callback(self._executed)
         self._began = time.thread_time()
 
     def end(self, batch: UnitOfWork) -> None:
-        """End, inside the transaction after it."""
+        """Stop counting, inside the next transaction."""
         self.microseconds = (time.thread_time() - self._began) * 1e6
         _driver(batch).set_trace_callback(None)
-        self.statements -= 1  # the `BEGIN` of this one
+        self.statements -= 1  # the `BEGIN` of this transaction
 
     def _executed(self, statement: str) -> None:
         kind = statement[:24]

@@ -20,7 +20,7 @@ _MESSAGES = 11
 
 
 async def measure(setting: Setting) -> Table:
-    """Let every checkpointer hold the same thread, and read it in turn."""
+    """Store the same thread with every checkpointer, and read it in turn."""
     count, rounds = (300, 2) if setting.quick else (3_000, 2)
     async with contenders(setting) as field, AsyncExitStack() as stack:
         savers = {
@@ -68,7 +68,7 @@ async def fill(saver: Saver, count: int) -> str:
 
 
 async def read(saver: Saver, thread_id: str, count: int) -> float:
-    """Return the seconds that reading the thread takes."""
+    """Return the seconds of reading the thread."""
     began = time.perf_counter()
     read_count = 0
     async for _ in _history(saver, thread_id):

@@ -81,7 +81,7 @@ def _searches(setting: Setting) -> int:
     return 20 if setting.quick else 50
 
 
-# --- what is stored ----------------------------------------------------------------------
+# --- stored texts ------------------------------------------------------------------------
 
 
 def _save(chance: random.Random, number_of_save: int) -> SaveCheckpointRequest:
@@ -110,7 +110,7 @@ def _components(chance: random.Random) -> list[float]:
     return [component / 32768 for component in struct.unpack(f"<{_DIMENSION}h", raw)]
 
 
-# --- what is asked -----------------------------------------------------------------------
+# --- queries -----------------------------------------------------------------------------
 
 
 def _words(chance: random.Random, **scope: Any) -> pb.SearchCheckpointsRequest:
