@@ -1,7 +1,8 @@
-"""A real server on a real socket, in this process or in one of its own.
+"""A real server on a real socket, in this process or in a separate process.
 
-What depends on the database is marked `usefixtures("database")` and runs on each one. Not so what
-the tests of the contract already prove there, such as which changes a watch delivers, and when.
+Tests that depend on the database are marked `usefixtures("database")` and run on each database.
+Tests of facts that the tests of the contract prove on each database, such as which changes a watch
+delivers and when, run on one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ listed_answers = pytest.fixture(check_answers, autouse=True)
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """Settings of a server with an empty directory that does nothing by itself."""
+    """Settings of a server with an empty directory and without background work."""
     data_dir = tmp_path / "data"
     return Config(
         listen="127.0.0.1:0",
@@ -56,7 +57,7 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A database of PostgreSQL without tables."""
+    """Return the URL of a PostgreSQL database without tables."""
     try:
         with in_postgres(postgres()):
             return str(place(tmp_path))
@@ -106,21 +107,21 @@ async def giver(tmp_path: Path) -> AsyncIterator[Side]:
 
 @pytest.fixture
 async def taker(tmp_path: Path) -> AsyncIterator[Side]:
-    """A server that shares nothing with the other one but the blob directory."""
+    """A server that shares only the blob directory with the other server."""
     async with side(tmp_path / "taker", blob_dir=tmp_path / "blobs") as running:
         yield running
 
 
 @dataclass
 class StartedServer:
-    """A server that was started as people start it; `address` is empty if it did not listen."""
+    """A server that was started from the command line; `address` is empty if it did not listen."""
 
     process: Forked
     address: str
     log: Path
 
     async def end(self) -> tuple[int, str]:
-        """Wait for its end; return the exit code and what it wrote to stderr."""
+        """Wait for the end of the server; return its exit code and its stderr."""
         code = await asyncio.to_thread(self.process.wait, END_SECONDS)
         return code, self.log.read_text("utf-8")
 
@@ -131,7 +132,7 @@ RefusedProgram = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def refused_program(capsys: pytest.CaptureFixture[str]) -> RefusedProgram:
-    """Run a program of the server in this process; return its exit code and its one line."""
+    """Run a program of the server in this process; return its exit code and its line of output."""
 
     def run(*arguments: str) -> tuple[int, str]:
         code = tuskpoint_server(arguments)
@@ -146,7 +147,7 @@ def refused_program(capsys: pytest.CaptureFixture[str]) -> RefusedProgram:
 
 @pytest.fixture
 def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartServer]:
-    """Start servers as people do, with these arguments; those that run at the end are killed."""
+    """Start servers from the command line with arguments; running servers are killed at the end."""
     started: list[Forked] = []
 
     async def start(*arguments: str) -> StartedServer:

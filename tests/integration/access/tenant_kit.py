@@ -1,4 +1,4 @@
-"""Two tenants on one server, and everything that their calls return."""
+"""Two tenants on one server, and readers of all that their calls return."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GRANTS = (
 WAIT_S = 20
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-# Differs from call to call, or is opaque, whoever asks.
+# Fields that differ from call to call, or are opaque to every caller.
 _UNSTEADY = {
     "catalog", "catalog_blob_id", "create_time", "cursor", "location", "start_time", "time",
     "update_time",
@@ -50,7 +50,7 @@ _UNSTEADY = {
 
 
 class Tenant:
-    """A tenant's calls, by one of its credentials."""
+    """The calls of a tenant with one of its credentials."""
 
     def __init__(self, channel: grpc.aio.Channel, target: str, token: str) -> None:
         self.client = AsyncClient(target, token=token)
@@ -58,7 +58,7 @@ class Tenant:
         self._metadata = bearer(token)
 
     async def call(self, path: str, request: Request) -> list[Message]:
-        """Make a call of any shape; return its answers, one if it is unary."""
+        """Make a call of any shape; return its answers, one answer if the call is unary."""
         method = METHODS[path]
         service, name = path[1:].split("/")
         described = Default().FindServiceByName(service).methods_by_name[name]
@@ -80,11 +80,11 @@ class Tenant:
             answers.append(message)
             if path == methods.WATCH_THREAD.path:
                 answer.cancel()
-                break  # it has no end
+                break  # the stream has no end
         return answers
 
     async def heard(self, path: str, request: Request, names: Names) -> str:
-        """Return everything that a call returns, without the names."""
+        """Return all that a call returns, without the names."""
         try:
             answers = [
                 _steady(
@@ -106,7 +106,7 @@ class Tenant:
         return _UUID.sub("<id>", said.replace(names.digest.hex(), "<digest>"))
 
     async def belongings(self) -> str:
-        """Return everything that the tenant has, in words."""
+        """Return all that the tenant has, as JSON."""
         everything: list[tuple[str, Request]] = [
             (methods.LIST_THREADS.path, threads.ListThreadsRequest(page_size=1000)),
             (
@@ -131,12 +131,12 @@ class Tenant:
         ]
         for answer in answers:
             for figure in ("journal_bytes", "spool_bytes", "cache_bytes"):
-                answer.pop(figure, None)  # of the server
+                answer.pop(figure, None)  # figures of the server, not of the tenant
         return json.dumps(answers, indent=1, sort_keys=True)
 
 
 def _steady(thing: Any) -> Any:
-    """Return a message without what differs from call to call."""
+    """Return a message without the fields that differ from call to call."""
     if isinstance(thing, dict):
         return {key: _steady(value) for key, value in thing.items() if key not in _UNSTEADY}
     return [_steady(value) for value in thing] if isinstance(thing, list) else thing
@@ -147,12 +147,12 @@ class House:
     """A server with two tenants.
 
     Attributes:
-        target: Where it is.
-        blobs: Its blob store.
-        data_dir: Its data directory.
-        owner: Of the tenant `acme`, with all scopes.
-        stranger: Of the tenant `other`, with all scopes but `admin`.
-        operator: Of the tenant `other`, with all scopes.
+        target: Address of the server.
+        blobs: Blob store of the server.
+        data_dir: Data directory of the server.
+        owner: Credential of the tenant `acme` with all scopes.
+        stranger: Credential of the tenant `other` with all scopes but `admin`.
+        operator: Credential of the tenant `other` with all scopes.
     """
 
     target: str
@@ -165,10 +165,10 @@ class House:
 
 @asynccontextmanager
 async def house(directory: Path, **settings: Any) -> AsyncIterator[House]:
-    """Run a server with two tenants; one that ran in the directory before is gone on with."""
+    """Run a server with two tenants; an earlier server's data in the directory is used."""
     tokens = _tokens(directory)
     config = Config(
-        trail="off",  # it would change what a tenant has while nothing is called
+        trail="off",  # the trail would change a tenant's data while no test calls
         listen="127.0.0.1:0",
         data_dir=directory / "data",
         journal=journal_of(directory / "data"),
@@ -198,7 +198,7 @@ def _tokens(directory: Path) -> Mapping[str, str]:
 
 
 async def furnish(owner: Tenant) -> Names:
-    """Let a tenant have something of everything, all of it certified; return the names."""
+    """Give a tenant one thing of each kind, all certified; return the names."""
     client = owner.client
     content = b"what only the owner keeps"
     run = "owners-run"

@@ -1,8 +1,8 @@
-"""What one tenant can ask about the things of another.
+"""Calls of one tenant that name another tenant's things.
 
-The rule that the probes check: whatever a tenant asks by a name that another tenant uses is
-answered as by a name that nobody uses. The answers are compared whole, so that a difference
-in a message, a figure or a field is found without being looked for.
+The probes check one rule: a call with a name that another tenant uses gets the same answer as a
+call with a name that no tenant uses. Answers are compared whole, so that a difference in a message,
+a figure or a field is found without a search for it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OWN = "own-thread"
 
 @dataclass(frozen=True)
 class Names:
-    """Names that one tenant uses, as far as another could guess or learn them."""
+    """Names that one tenant uses and that another tenant could guess or learn."""
 
     thread: str
     checkpoint: str
@@ -77,13 +77,13 @@ NOBODYS = Names(
 )
 
 Request = Message | list[Message]
-"""What a call is made with; a list is what a stream of requests has."""
+"""Argument of a call; a list is a stream of requests."""
 
 Read = tuple[checkpoint_pb2.CheckpointRef, checkpoint_pb2.View, checkpoint_pb2.Source]
 
 
 def probes(names: Names) -> dict[str, Sequence[Request]]:
-    """Return, by method, what a stranger asks by these names."""
+    """Return, by method, a stranger's requests with these names."""
     here, older = ref(names.checkpoint, names.thread), ref(names.older, names.thread)
     latest, own = ref("", names.thread), ref("", OWN)
     gone = ref(names.deleted_checkpoint, names.deleted_thread)
@@ -296,5 +296,5 @@ def _diff(
     before: checkpoint_pb2.CheckpointRef, after: checkpoint_pb2.CheckpointRef
 ) -> threads.DiffCheckpointsRequest:
     request = threads.DiffCheckpointsRequest(to=after)
-    getattr(request, "from").CopyFrom(before)  # a keyword of Python
+    getattr(request, "from").CopyFrom(before)  # `from` is a keyword of Python
     return request

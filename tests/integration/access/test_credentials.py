@@ -1,4 +1,4 @@
-"""Tokens and scopes: who passes, who does not, and when a running call ends."""
+"""Tokens and scopes admit the right calls, and end running calls in time."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def tokens(token_file: Path) -> dict[str, str]:
 
 @pytest.fixture
 def config(tmp_path: Path, token_file: Path, tokens: dict[str, str]) -> Config:
-    """Settings of a server that asks for tokens, in plaintext on loopback."""
+    """Settings of a server that requires tokens, in plaintext on loopback."""
     return Config(
         listen="127.0.0.1:0", data_dir=tmp_path / "data", flush_interval=3600, tokens=token_file
     )
@@ -171,10 +171,10 @@ async def test_the_scheme_is_compared_without_case(
 def reason_of(
     channel: grpc.Channel, method: MethodDescriptor, metadata: Metadata
 ) -> ReportedError | None:
-    """Call a method with an empty request; return how it is refused, if it is.
+    """Call a method with an empty request; return the reason of its refusal, if it is refused.
 
-    The channel blocks: `grpc.aio` replaces the status of a stream that was refused while its first
-    message was being written.
+    The channel blocks: `grpc.aio` replaces the status of a stream that is refused while its first
+    message is being written.
     """
     client = "stream" if method.client_streaming else "unary"
     make: Any = getattr(channel, f"{client}_{'stream' if method.server_streaming else 'unary'}")
@@ -267,7 +267,7 @@ async def test_the_sizes_of_all_tenants_are_reported_to_admin_only() -> None:
 
 @asynccontextmanager
 async def watching(channel: grpc.aio.Channel, token: str) -> AsyncIterator[Any]:
-    """Watch the thread, up to its first event."""
+    """Watch the thread until its first event."""
     request = history_service_pb2.WatchThreadRequest(thread_id=THREAD)
     stream: Any = HistoryServiceStub(channel).WatchThread(request, metadata=bearer(token))
     assert (await stream.read()).HasField("event")
@@ -277,7 +277,7 @@ async def watching(channel: grpc.aio.Channel, token: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def saving(channel: grpc.aio.Channel, token: str) -> AsyncIterator[Any]:
-    """Open an exchange, on which a save was answered."""
+    """Open an exchange with an answered save."""
     stream: Any = CheckpointServiceStub(channel).Exchange(metadata=bearer(token))
     await stream.write(pb.ExchangeRequest(frames=[pb.Frame(id=1, save=save_request())]))
     await stream.read()
@@ -286,14 +286,14 @@ async def saving(channel: grpc.aio.Channel, token: str) -> AsyncIterator[Any]:
 
 
 def change(file: Path, before: str, after: str) -> None:
-    """Replace some text in a token file, in place."""
+    """Replace a text in a token file, in place."""
     text = file.read_text()
     assert before in text
     file.write_text(text.replace(before, after))
 
 
 def remove_entry(file: Path, name: str) -> None:
-    """Take an entry out of a token file, in one step."""
+    """Remove an entry from a token file, in one step."""
     entries = file.read_text().split("[[token]]")
     kept = [entry for entry in entries if f'name = "{name}"' not in entry]
     assert len(kept) == len(entries) - 1
@@ -360,7 +360,7 @@ async def test_a_new_token_is_accepted_without_a_restart(
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_a_call_ends_when_its_token_expires(shape: str) -> None:
-    expires = datetime.now(UTC) + timedelta(seconds=1)  # a loaded machine is slow to call
+    expires = datetime.now(UTC) + timedelta(seconds=1)  # a loaded machine calls late
     grant = Grant("brief", "default", frozenset(Scope), expires)
     authentication = Authentication(Credentials({token_digest("brief"): grant}))
     behavior = Behavior("cancel")

@@ -1,4 +1,4 @@
-"""Tokens of OpenID Connect issuers, over HTTP: rotation, claims, outages, and what is refused."""
+"""Tokens of OpenID Connect issuers survive key rotation and outages; bad tokens are refused."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ EC = ec.generate_private_key(ec.SECP256R1())
 
 @dataclass
 class Provider:
-    """An issuer that publishes the keys that it is given."""
+    """An issuer that publishes its keys."""
 
     url: str = ""
     keys: dict[str, Any] = field(default_factory=lambda: {"first": RSA["first"], "curve": EC})
-    named: str = ""  # the issuer that its description names, if another
+    named: str = ""  # issuer in its metadata document, if it is another issuer
     is_down: bool = False
     reads: int = 0
 
@@ -128,7 +128,7 @@ def save(grpc_channel: grpc.aio.Channel) -> Save:
 
 
 async def settled(call: Callable[[], Awaitable[object]]) -> ReportedError | None:
-    """Call until the issuer's keys are known; return how it was refused, if it was."""
+    """Call until the issuer's keys are known; return the reason of the refusal, if any."""
     async with asyncio.timeout(20):
         while True:
             try:
@@ -202,8 +202,9 @@ async def test_forged_tokens(save: Save, provider: Provider) -> None:
     assert await settled(lambda: save(provider.token())) is None
     public = RSA["first"].public_key().public_numbers().n.to_bytes(256, "big")
     forged = [
-        provider.token("first", key=RSA["second"]),  # signed by somebody else
-        provider.token("curve", key=RSA["first"]),  # by a key of another kind than the one named
+        provider.token("first", key=RSA["second"]),  # signed with another private key
+        # signed with a key of another kind than the named key
+        provider.token("curve", key=RSA["first"]),
         provider.token("first", key=public),  # with the public key as a shared secret
         provider.token("shared", key=b"secret-secret-secret-secret-secr"),
         jwt.encode({"iss": provider.url, "aud": "tuskpoint"}, "", "none"),

@@ -1,4 +1,4 @@
-"""Quotas of tenants in the token file, over the network."""
+"""Quotas of tenants in the token file apply over the network."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TENANT = "default"
 
 
 class StillClock:
-    """A clock that moves only as long as somebody waits for a quota."""
+    """A clock that moves only while a call waits for a quota."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -65,7 +65,7 @@ def token_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tokens(token_file: Path, request: pytest.FixtureRequest) -> dict[str, str]:
-    """Tokens, and the quota of tenant `default` that the test names."""
+    """Tokens, and a quota of the tenant `default` that the test chooses."""
     tokens = write_tokens(token_file)
     limit(token_file, request.param)
     return tokens
@@ -99,7 +99,7 @@ async def calls(server: Server) -> AsyncIterator[grpc.aio.Channel]:
 def save(
     calls: grpc.aio.Channel, token: str, thread_id: str = THREAD, data: bytes = b"data"
 ) -> Awaitable[object]:
-    """Save a checkpoint in a single call."""
+    """Save a checkpoint in a unary call."""
     request = save_request(
         SECOND, [channel("c", value=Value(type="bytes", data=data))], thread_id=thread_id
     )
@@ -198,7 +198,8 @@ async def test_saves_are_refused_while_too_much_is_stored(
             await save(calls, tokens["writer"])
             break
         except grpc.aio.AioRpcError:
-            await asyncio.sleep(0.01)  # the file is looked at and the bytes are counted
+            # until the server reads the file again and counts with the new quota
+            await asyncio.sleep(0.01)
     else:
         raise AssertionError("the larger quota does not take effect")
 

@@ -1,4 +1,4 @@
-"""The Python clients and a server process with TLS and tokens."""
+"""The Python clients work with a server process that uses TLS and tokens."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_a_watch_outlives_the_token_that_it_began_with(
 
 
 def seen_over_a_rotation(target: str, ca: Path, known: Path, held: Path) -> list[ThreadEvent]:
-    """Watch while a new token is made known, then held, and then the old one is revoked."""
+    """Watch while a new token is added, then used, and then the old token is revoked."""
     writer, begun = held.read_text(), threading.Event()
     with (
         ThreadPoolExecutor() as pool,
@@ -150,14 +150,14 @@ def seen_over_a_rotation(target: str, ca: Path, known: Path, held: Path) -> list
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Put a file in the place of another at once."""
+    """Replace a file in one step."""
     beside = path.with_name(f"{path.name}.next")
     beside.write_text(text)
     os.replace(beside, path)
 
 
 def is_known(client: Client) -> bool:
-    """Return whether the server lets a client in."""
+    """Return whether the server admits a client."""
     try:
         client.info()
     except Unauthenticated:
@@ -166,7 +166,7 @@ def is_known(client: Client) -> bool:
 
 
 def until(condition: Any) -> None:
-    """Wait for what the server does by itself: it reads its files again from time to time."""
+    """Wait for a condition: the server reads its files again from time to time."""
     pause = threading.Event()
     for _ in range(WAIT_S * 20):
         if condition():

@@ -1,4 +1,4 @@
-"""Nothing crosses from one tenant to another: not a byte, not a name, not that something exists."""
+"""Nothing crosses from one tenant to another: no byte, no name, not even that something exists."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tuskpoint_server.commands import recover
 
 pytestmark = pytest.mark.usefixtures("database")
 
-# For these, names of the owner return nothing else than unknown names.
+# Methods that answer the owner's names and unknown names alike.
 SAME_FOR_ALL = {
     methods.GET_SERVER_INFO.path,
     methods.GET_ARCHIVE_STATUS.path,
     methods.FLUSH.path,
     methods.ACCEPT_CLOCK.path,
-    methods.LIST_TRAIL.path,  # it takes no names
-    methods.PUT_ITEMS.path,  # it answers with nothing
-    methods.ERASE_THREADS.path,  # the threads are deleted by then, and nobody's are as well
+    methods.LIST_TRAIL.path,  # requests have no names
+    methods.PUT_ITEMS.path,  # answers have no fields
+    methods.ERASE_THREADS.path,  # threads that are deleted count like threads that no tenant has
 }
 
 
@@ -82,7 +82,8 @@ async def test_nothing_that_one_tenant_does_is_seen_by_the_other(two: House) -> 
     await client.create_snapshot([OWN], session_id="own")
     await two.operator.client.flush()
     async with asyncio.timeout(30):
-        while (await client.status()).scrubbed is None:  # its time is among what is compared
+        # the time of a scrub is part of the comparison
+        while (await client.status()).scrubbed is None:
             pass
 
     async def seen() -> tuple[object, ...]:
@@ -106,7 +107,7 @@ async def test_one_name_in_two_tenants_is_two_threads(two: House) -> None:
     clients = {"ours": ours, "theirs": theirs}
 
     async def work(who: str) -> list[str]:
-        """Save to the shared name, and return the plans that a watch of it returned."""
+        """Save to the shared name, and return the plans that a watch of this name returned."""
         client = clients[who]
         reported: list[str] = []
         await client.save("shared", {"plan": f"{who} 0"})
@@ -139,7 +140,7 @@ async def test_one_name_in_two_tenants_is_two_threads(two: House) -> None:
     assert (await ours.load("f")).state == {"plan": "ours 9"}
     assert await theirs.delete("shared") == 11
     assert (await ours.load("shared")).state == {"plan": "ours 9"}
-    # One has a tombstone, the other goes on.
+    # The thread of one tenant has a tombstone; the thread of the other tenant continues.
     head = (await ours.load("shared")).checkpoint_id
     await ours.save("shared", {"plan": "ours 10"}, parent=head)
     assert len([record async for record in ours.list("shared")]) == 11
@@ -214,7 +215,7 @@ async def test_a_full_backlog_stops_its_own_tenant(tmp_path: Path) -> None:
 
 
 async def test_equal_bytes_are_no_bridge(two: House) -> None:
-    """Values are kept by content; whoever stores them too is none the wiser, and loses nothing."""
+    """Values are stored by content; another tenant that stores the content learns nothing."""
     for tenant in (two.owner, two.stranger):
         await tenant.client.save("secret", {"key": "the same in both"})
     await two.owner.client.delete("secret")
@@ -233,13 +234,13 @@ async def test_vectors_of_each_tenant_have_a_dimension_of_their_own(two: House) 
 
 
 async def test_a_descriptor_gives_another_tenant_access(two: House) -> None:
-    """That is how teams hand over: the other tenant needs no access but the descriptor."""
+    """Teams hand over by a descriptor: the other tenant needs no other access."""
     await two.owner.client.save("plan", {"plan": ["meet"]}, summary="Planned.")
     descriptor = await two.owner.client.handoff("plan", to_agent="writer")
     adoption = await two.stranger.client.adopt(descriptor, "adopted")
     assert adoption.verified
     assert (await two.stranger.client.load("adopted")).state == {"plan": ["meet"]}
-    # It opens what was handed over, and nothing beside it.
+    # The descriptor opens the handed-off bundle and nothing else.
     with pytest.raises(NotFound):
         await two.stranger.client.load("plan")
     assert (await two.owner.client.lineage("plan")).descendants == ()

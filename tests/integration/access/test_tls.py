@@ -1,4 +1,4 @@
-"""TLS: who gets through the handshake, and certificates that change while the server runs."""
+"""TLS admits the right clients, and certificates can change while the server runs."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def settings(tmp_path: Path, made: Certificates) -> dict[str, Any]:
 def channel_to(
     server: Server, ca: Path | None, client: Certificates | None = None, host: str = "localhost"
 ) -> grpc.aio.Channel:
-    """Connect as a client that trusts `ca`, and shows the certificate of `client`."""
+    """Connect as a client that trusts `ca` and shows the certificate of `client`."""
     credentials = grpc.ssl_channel_credentials(
         ca.read_bytes() if ca else None,
         client.client_key.read_bytes() if client else None,
@@ -122,11 +122,11 @@ async def test_versions_below_1_2_are_refused(settings: dict[str, Any], made: Ce
 
 
 def shake_hands(port: int, ca: Path, version: ssl.TLSVersion) -> bool:
-    """Tell whether the server speaks this version."""
+    """Return whether the server accepts a version of TLS."""
     context = ssl.create_default_context(cafile=str(ca))
-    context.set_ciphers("DEFAULT:@SECLEVEL=0")  # else this side would refuse old versions
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")  # otherwise the client would refuse old versions
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of the old version
+        warnings.simplefilter("ignore", DeprecationWarning)  # ssl warns about the old version
         context.minimum_version = context.maximum_version = version
     context.set_alpn_protocols(["h2"])
     with socket.create_connection(("127.0.0.1", port)) as plain:
@@ -186,7 +186,7 @@ async def test_a_certificate_replaces_a_token(
 
 
 def named_by(directory: Path, ca: trustme.CA, *names: x509.GeneralName) -> Certificates:
-    """Make the certificate of a client that has these names, which trustme cannot."""
+    """Create a client certificate with these names, which trustme cannot create."""
     files, key = write_certificates(directory, ca=ca), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
     signing: Any = load_pem_private_key(ca.private_key_pem.bytes(), None)
@@ -347,7 +347,7 @@ async def test_a_process_with_tls_and_tokens_serves_and_logs_nothing_secret(
 
 
 def call_with_header(server: SecureServer, authorization: bytes) -> None:
-    """Call with metadata that no gRPC library would send; wait for the answer's headers."""
+    """Call with metadata that no gRPC library can send; wait for the headers of the answer."""
 
     def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
         return (
@@ -355,7 +355,7 @@ def call_with_header(server: SecureServer, authorization: bytes) -> None:
         )
 
     def header(name: bytes, value: bytes) -> bytes:
-        """A literal of HPACK, never indexed, without Huffman coding."""
+        """Return a literal of HPACK, never indexed, without Huffman coding."""
         return b"\x10" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
     headers = b"\x83\x87" + b"".join(  # POST, https

@@ -1,4 +1,4 @@
-"""The audit trail over the network: what is recorded, and what is not."""
+"""The audit trail over the network records the right calls and fields, and no others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Counts = Counter[tuple[str, str, str, str]]
 
 
 async def counts(reader: AsyncClient) -> Counts:
-    """Return how often each kind of call is in the trail, but for reading the trail."""
+    """Return the number of calls of each kind in the trail, except reads of the trail."""
     calls: Counts = Counter()
     async for entry in reader.trail():
         assert entry.first <= entry.last
@@ -101,7 +101,7 @@ async def test_changes_are_recorded_and_reads_and_payloads_are_not(
 async def recovered(
     config: Config, data_dir: Path, catalog: str, certified: list[TrailEntry]
 ) -> None:
-    """Recover an empty server; its trail begins with what was certified."""
+    """Recover an empty server; its trail starts with the certified entries."""
     flags = ["--data-dir", str(data_dir), "--blob-dir", str(config.blob_directory)]
     flags += [f"--journal={journal_of(data_dir)}", "--catalog", catalog]
     anew, order = recover.parse(flags, "1")

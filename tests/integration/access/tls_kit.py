@@ -1,7 +1,7 @@
 """A server process with TLS and tokens, for tests of every client.
 
-The certificates are made for the test. The token file holds `writer` (all scopes, tenant
-`default`), `reader` (`read` alone, the same tenant) and `stranger` (all scopes, tenant `other`).
+The test creates the certificates. The token file holds `writer` (all scopes, tenant
+`default`), `reader` (only `read`, the same tenant) and `stranger` (all scopes, tenant `other`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ END_SECONDS = 40
 
 @dataclass(frozen=True)
 class Certificates:
-    """PEM files of a certificate authority and what it issued.
+    """PEM files of a certificate authority and of the certificates that it issued.
 
-    `cert` and `key` are for a server on this machine, under the names `localhost`,
-    `127.0.0.1` and `::1`; `client_cert` and `client_key` are those of the client
-    `agent.example`. `ca` may also be the client CA: it issued both.
+    `cert` and `key` are for a server on this machine, under the names `localhost`, `127.0.0.1` and
+    `::1`; `client_cert` and `client_key` are for the client `agent.example`. `ca` may also be the
+    client CA, because it issued both certificates.
     """
 
     ca: Path
@@ -51,10 +51,10 @@ class Certificates:
 
 @dataclass(frozen=True)
 class SecureServer:
-    """A server that speaks TLS and asks for tokens.
+    """A server that uses TLS and requires tokens.
 
     `tokens` has `writer`, `reader`, `stranger`, and `unknown`, which the server does not
-    know. Once the server has ended, `log` has what it wrote to stderr.
+    know. After the end of the server, `log` has its stderr.
     """
 
     target: str
@@ -70,7 +70,7 @@ class SecureServer:
 def write_certificates(
     directory: Path, *, ca: trustme.CA | None = None, not_after: datetime | None = None
 ) -> Certificates:
-    """Make certificates in a directory; those of another `ca` know nothing of one another."""
+    """Write certificates into a directory; certificates of two CAs do not trust each other."""
     directory.mkdir(parents=True, exist_ok=True)
     issuer = ca or trustme.CA()
     files = Certificates(
@@ -90,7 +90,7 @@ def write_certificates(
 
 
 def write_tokens(file: Path, grants: Sequence[Grant] = GRANTS) -> dict[str, str]:
-    """Make a token file; return the tokens by the names of their grants."""
+    """Write a token file; return the tokens by the names of their grants."""
     made = {grant.name: new_token(grant) for grant in grants}
     file.write_text("\n".join(entry for _, entry in made.values()), encoding="utf-8")
     return {name: token for name, (token, _) in made.items()}
@@ -103,11 +103,11 @@ def bearer(token: str) -> tuple[tuple[str, str], ...]:
 
 @contextmanager
 def running_secure_server(root: Path, *arguments: str) -> Iterator[SecureServer]:
-    """Run a server process with TLS and a token file below `root`; it is drained at the end.
+    """Run a server process with TLS and a token file below `root`; drain it at the end.
 
     Args:
-        root: Directory for everything that it needs; made if need be.
-        arguments: More flags of the server, such as those of its blob store.
+        root: Directory for all files of the server; created if it does not exist.
+        arguments: Further flags of the server, such as the flags of its blob store.
     """
     certificates = write_certificates(root / "tls")
     token_file, log = root / "tokens.toml", root / "server.log"

@@ -1,4 +1,4 @@
-"""Calls of every shape on a bare server, and how they end."""
+"""Calls of every shape on a bare server, and the ways in which they end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Text = wrappers_pb2.StringValue
 
 
 def shapes_service() -> ServiceDescriptor:
-    """A service with one method of each shape that the contract has."""
+    """Return a service with one method of each shape in the contract."""
     text = ".google.protobuf.StringValue"
     file = descriptor_pb2.FileDescriptorProto(
         name="tests/shapes.proto",
@@ -75,7 +75,7 @@ def pipeline_of(
 
 
 class Behavior:
-    """Does in every shape what the test asks for, after one answer if it streams."""
+    """Acts in every shape as the test wants, after one answer if the shape streams."""
 
     def __init__(self, outcome: str) -> None:
         self._outcome = outcome

@@ -1,4 +1,4 @@
-"""Whatever a request holds, the answer is a documented one and the server goes on."""
+"""Any request gets a documented answer, and the server continues."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ BUILT = [
     if name.split("/")[1].endswith((".CheckpointService", ".ThreadService"))
 ]
 ENDLESS = {"/tuskpoint.v1.HistoryService/WatchThread"}
-"""Streams that only the client ends, if they are let in."""
+"""Streams that only the client ends, once they are admitted."""
 
 HANG_UP_SECONDS = 0.2
 MOST_GROWTH = 512 * MIB
-"""Of the process's peak memory, with the journal, the client and the generated examples."""
+"""Bound on the growth of the process's peak memory: journal, client and generated examples."""
 
 DEPTH = 5
 CLIENT_FAULT = "Internal error from Core"
-"""What grpc.aio's client says if the server ends a stream while the client still sends."""
+"""Error of grpc.aio's client if the server ends a stream while the client still sends."""
 
-# Few names, so that calls meet what others stored.
+# Few names, so that calls find what other calls stored.
 NAMES = st.sampled_from(["a", "b", "c", "messages", "__error__", "__interrupt__"])
 TEXTS = st.one_of(NAMES, st.sampled_from(["", "\0", "x" * 600]), st.text(max_size=8))
 OBJECTS = st.sampled_from([b"", b"{}", b'{"run_id": "a"}', b'{"step": 1, "parents": {"": "a"}}'])
@@ -73,14 +73,14 @@ POLITE: dict[int, st.SearchStrategy[Any]] = {
     F.CPPTYPE_DOUBLE: st.floats(allow_nan=False, allow_infinity=False),
     F.CPPTYPE_ENUM: st.integers(0, 2),
 }
-"""Numbers that most fields take."""
+"""Numbers that most fields accept."""
 
 RUDE_FIELDS = {"hello", "large", "inherit", "digest", "page_token", "chunk", "expected_head"}
-"""Fields that a call without history can hardly fill with sense."""
+"""Fields that need a history of calls to have a useful value."""
 
 
 def field_values(field: FieldDescriptor, depth: int, polite: bool) -> st.SearchStrategy[Any]:
-    """Values of a field; if `polite`, such as its comment allows."""
+    """Return values of a field; if `polite`, values that the field's comment allows."""
     if field.type == F.TYPE_MESSAGE:
         assert field.message_type is not None
         return messages(field.message_type, depth - 1, polite)
@@ -119,7 +119,7 @@ def messages(draw: st.DrawFn, descriptor: Descriptor, depth: int, polite: bool) 
 
 @st.composite
 def calls(draw: st.DrawFn, built: bool) -> tuple[str, list[bytes]]:
-    """Calls of any method or, politely, of those that store and load."""
+    """Return calls of any method or, if polite, of methods that store and load."""
     name = draw(st.sampled_from(BUILT if built else sorted(METHODS)))
     method = METHODS[name]
     count = draw(st.integers(0, 4)) if method.client_streaming else 1
@@ -135,7 +135,7 @@ def calls(draw: st.DrawFn, built: bool) -> tuple[str, list[bytes]]:
 
 
 class LoopServer:
-    """A server on a loop that hypothesis may come back to."""
+    """A server on an event loop that hypothesis can use again."""
 
     def __init__(self, config: Config) -> None:
         self.incidents: list[str] = []
@@ -200,7 +200,7 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopServer]:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process has used."""
+    """Return the peak memory of this process in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

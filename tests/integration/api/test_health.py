@@ -1,4 +1,4 @@
-"""Health while the server serves and drains; no watcher delays the drain."""
+"""Health is right while the server serves and drains, and no watcher delays the drain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN, SERVING, NOT_SERVING, SERVICE_UNKNOWN = range(4)
 DEAF_WATCH = http2.opening("/grpc.health.v1.Health/Watch", window=0) + http2.data(
     http2.message(b""), last=True
 )
-"""A call of Watch by somebody who lets no byte of an answer through."""
+"""A call of Watch by a client that accepts no byte of an answer."""
 
 
 def watch(channel: grpc.aio.Channel, service: str = "") -> Any:

@@ -1,7 +1,7 @@
-"""A client that has nothing to say and pings is left alone; one that pings too often is not.
+"""An idle client may ping; a client that pings too often is disconnected.
 
 The server has its real options, with every time divided by `FASTER`, so that five minutes of pings
-every 30 seconds pass at once. `make soak-idle` waits for the real time, with the real clients.
+every 30 seconds take no time. `make soak-idle` waits for the real time, with the real clients.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from tuskpoint_server.api.server.server import OPTIONS, Server
 FASTER = 1000
 EVERY_S = 30 / FASTER
 PINGS = 10
-"""Five minutes of a client's pings."""
+"""Pings of a client in five minutes."""
 
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
     scaled = [(name, value // FASTER) for name, value in OPTIONS if name.endswith("_ms")]
     assert len(scaled) >= 4
-    lasting = ("grpc.keepalive_time_ms", 2**31 - 1)  # of the server's own pings, not asked about
+    # time of the server's own pings, which this test does not need
+    lasting = ("grpc.keepalive_time_ms", 2**31 - 1)
     times = dict([*scaled, lasting, ("grpc.keepalive_timeout_ms", 2**31 - 1)])
-    times["grpc.server_handshake_timeout_ms"] = 20_000  # a busy machine needs it
+    times["grpc.server_handshake_timeout_ms"] = 20_000  # a busy machine needs 20 seconds
     monkeypatch.setattr(rpc, "OPTIONS", tuple({**dict(OPTIONS), **times}.items()))
     built = rpc.build("127.0.0.1", 0, (), max_call_seconds=60, memory_bytes=2**31, reflect=False)
     await built.start()
@@ -36,7 +37,7 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
 
 
 async def answers(server: Server, pings: int, *, call: bool, every_s: float) -> list[int]:
-    """Ping, each time after the answer to the ping before; return the kinds of the answers."""
+    """Ping after each answer to the ping before; return the kinds of the answers."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     if call:
         writer.write(http2.opening("/grpc.health.v1.Health/Watch"))

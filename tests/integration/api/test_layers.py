@@ -1,4 +1,4 @@
-"""What is done around every call: one span and one measurement, masked errors, deadlines."""
+"""The layers around every call add a span and a measurement, mask errors, and end late calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CODES = {
 
 
 class Ended(SpanProcessor):
-    """Hands over spans as they end."""
+    """Passes spans on as they end."""
 
     def __init__(self) -> None:
         self.spans: asyncio.Queue[ReadableSpan] = asyncio.Queue()

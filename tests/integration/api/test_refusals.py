@@ -1,4 +1,4 @@
-"""Every bad input of the contract: status, reason, field; nothing stored; service goes on."""
+"""Every bad input gets a status, reason and field; nothing is stored, and service continues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
-UNKNOWN: Any = 9  # no enum of the contract has it
+UNKNOWN: Any = 9  # not a value of any enum of the contract
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 VALUE = value_pb2.Value(type="t")
 LARGE = value_pb2.LargeValue(type="t", size_bytes=1)

@@ -1,4 +1,4 @@
-"""Telemetry leaves the server when asked to, and costs nothing when not."""
+"""The server exports telemetry if configured, and otherwise spends nothing on it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TRACE, STEP = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 def objects(text: str) -> list[dict[str, Any]]:
-    """Return the JSON objects that begin at the beginning of a line."""
+    """Return the JSON objects that start at the start of a line."""
     decoder = json.JSONDecoder()
     begins = (match.start() for match in re.finditer(r"^\{", text, re.MULTILINE))
     return [decoder.raw_decode(text, begin)[0] for begin in begins]

@@ -1,4 +1,4 @@
-"""Waiting for evictions from the journal."""
+"""Waits for evictions from the journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WAIT_SECONDS = 30
 
 
 async def flush_and_evict(admin: AdminServiceAsyncStub, size: int) -> None:
-    """Certify everything and wait until this much left the journal, and no more leaves."""
+    """Certify everything, and wait until a number of bytes left the journal and evictions end."""
     await admin.Flush(admin_service_pb2.FlushRequest())
     request = admin_service_pb2.GetArchiveStatusRequest()
     async with asyncio.timeout(WAIT_SECONDS):

@@ -21,7 +21,7 @@ from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS
 
 
 async def fill(data_dir: Path, blobs: Path, flushes: int = 20) -> None:
-    """Let a server store a thread with every flush, and delete all but the last one."""
+    """Let a server store a thread with every flush, and delete all threads but the last."""
     store = DirectoryStore(blobs)
     await asyncio.to_thread(data_dir.mkdir, exist_ok=True)
     async with house(data_dir, store, Clock()) as home:
@@ -53,7 +53,7 @@ def age(blobs: Path) -> None:
 
 
 async def check(data_dir: Path, blobs: Path) -> None:
-    """Check that what was saved can be read from the directory, and more be saved."""
+    """Check that saved checkpoints can be read from the directory, and that new saves succeed."""
     store = DirectoryStore(blobs)
     async with house(data_dir, store, Clock()) as home:
         assert await check_certified(home) == 1
@@ -79,7 +79,7 @@ async def test_only_unneeded_blobs_are_removed(
     gone = dict(line.split() for line in said.out.splitlines())
     assert f"{len(gone)} blobs" in said.err
     after = files(blobs)
-    # To rewrite packs supersedes catalogs, that of the last flush and some of its own.
+    # Rewriting packs supersedes catalogs: the catalog of the last flush and some of its own.
     assert listed.items() <= gone.items()
     assert listed.keys() <= before.keys() - after.keys() <= gone.keys()
     assert {name: str(before[name]) for name in listed} == listed
@@ -144,7 +144,7 @@ async def test_bytes_of_a_deleted_thread_go_also_once_its_row_is_gone(tmp_path: 
     await asyncio.to_thread(data_dir.mkdir)
     store, secret = DirectoryStore(blobs), os.urandom(3000)
     async with house(data_dir, store, Clock()) as home:
-        # Both in one pack, of which more than half stays needed.
+        # Both threads are in one pack, of which more than half is still needed.
         kept = {"x": os.urandom(9000)}
         await home.journal.save_checkpoint(TENANT, draft("1", "", {"x": secret}, thread_id="gone"))
         await home.journal.save_checkpoint(TENANT, draft("1", "", kept, thread_id="stays"))

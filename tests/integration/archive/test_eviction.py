@@ -1,4 +1,4 @@
-"""A server whose journal evicts all that it may: its clients see no difference."""
+"""Clients see no difference on a server whose journal evicts all values that it may."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LARGE = os.urandom(300 << 10)
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """Certified values leave the journal at once, except those of heads."""
+    """Settings that evict certified values at once, except the values of heads."""
     return Config(
         listen="127.0.0.1:0",
         data_dir=tmp_path / "data",
@@ -52,7 +52,7 @@ def config(tmp_path: Path) -> Config:
 async def thread(
     checkpoints: CheckpointServiceAsyncStub, admin: AdminServiceAsyncStub
 ) -> list[checkpoint_pb2.Checkpoint]:
-    """A thread of which all but the head was evicted, as it was before; oldest first."""
+    """A thread, oldest checkpoint first, as it was before all but its head was evicted."""
     for number in range(LENGTH):
         await checkpoints.SaveCheckpoint(step(number))
     before = await everything(checkpoints)
@@ -65,7 +65,7 @@ def name(number: int) -> str:
 
 
 def step(number: int) -> pb.SaveCheckpointRequest:
-    """Return the save of a step with a delta channel that is stored at the third one."""
+    """Return the save of a step with a delta channel that is stored at the third step."""
     version = value_pb2.Version(integer=number + 1)
     channels = [
         channel("value", b"value %d" % number, version=version),
@@ -95,7 +95,7 @@ async def everything(
 
 
 def without_place(checkpoints: list[checkpoint_pb2.Checkpoint]) -> list[checkpoint_pb2.Checkpoint]:
-    """Clear what certification changes."""
+    """Clear the fields that certification changes."""
     for checkpoint in checkpoints:
         checkpoint.ClearField("location")
         checkpoint.ClearField("durability")
@@ -103,7 +103,7 @@ def without_place(checkpoints: list[checkpoint_pb2.Checkpoint]) -> list[checkpoi
 
 
 def values_here(config: Config) -> int:
-    """Return the bytes of values that the journal's file still has."""
+    """Return the bytes of the values that are still in the journal's file."""
     [[size]] = rows_of_server(config.data_dir, "SELECT sum(length(data)) FROM contents")
     return int(size or 0)
 
@@ -170,7 +170,7 @@ async def test_an_old_checkpoint_is_gone_on_from(
     admin: AdminServiceAsyncStub,
     thread: list[checkpoint_pb2.Checkpoint],
 ) -> None:
-    """The server asks for an evicted value again, and then has it."""
+    """The server asks for an evicted value again, and then has the value."""
     old = thread[4].state.channels[0]
     inherit = channel("value", version=old.version, inherit=value_pb2.Inherit())
     fork = save_request(name(100), [inherit], parent=name(4))
@@ -211,7 +211,7 @@ async def test_evicted_checkpoints_are_forked_and_rolled_back_to(
     for _ in range(2):
         for made in (forked.ref, rolled.ref):
             assert await state_of(checkpoints, made) == thread[1].state.channels
-        await flush_and_evict(admin, 0)  # the head needs the large value now
+        await flush_and_evict(admin, 0)  # the head needs the large value again
     again = await threads.RollbackThread(
         thread_service_pb2.RollbackThreadRequest(ref=ref(name(1)), request_id="r")
     )
@@ -265,7 +265,7 @@ async def test_a_head_that_was_evicted_is_captured_and_restored(
     threads: ThreadServiceAsyncStub,
     thread: list[checkpoint_pb2.Checkpoint],
 ) -> None:
-    """Once later checkpoints are deleted, one whose values left the journal is the latest."""
+    """A head with evicted values is the latest checkpoint after later checkpoints are deleted."""
     last = step(LENGTH)
     last.checkpoint.metadata_json = b'{"run_id": "undone"}'
     await checkpoints.SaveCheckpoint(last)
@@ -302,7 +302,7 @@ async def state_of(
 
 
 def blob_of(checkpoint: checkpoint_pb2.Checkpoint, config: Config) -> MemberFile:
-    """Return a checkpoint's segment."""
+    """Return the blob of a checkpoint's segment."""
     return MemberFile.at(config.data_dir / "blobs", checkpoint.location)
 
 
@@ -361,7 +361,7 @@ async def test_a_hot_blob_is_read_from_the_cache(
     thread: list[checkpoint_pb2.Checkpoint],
     config: Config,
 ) -> None:
-    """Of one checkpoint, and so of all that lie in the same segment."""
+    """The cache has one checkpoint, and so all checkpoints of the same segment."""
     full = pb.GetCheckpointRequest(ref=ref(name(3)))
     await checkpoints.GetCheckpoint(full)
     status = await admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())

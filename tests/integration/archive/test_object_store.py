@@ -1,4 +1,4 @@
-"""Servers whose blobs are in a bucket: all that works in a directory works there."""
+"""A bucket serves all that a blob directory serves."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_store_that_is_down_delays_certification_alone(
             await running.flush()
         status = await running.admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
         assert "SlowDown" in status.last_error
-    # It starts and serves what it has, whether the bucket answers or not.
+    # The server starts and serves its journal, whether the bucket answers or not.
     async with side(tmp_path / "data", blobs=server.url()) as running:
         assert (await running.load(FIRST)).ref.checkpoint_id == FIRST
         server.always = None

@@ -1,4 +1,4 @@
-"""A blob store that is down holds up certification and nothing else."""
+"""A blob store that is down delays certification and nothing else."""
 
 from __future__ import annotations
 

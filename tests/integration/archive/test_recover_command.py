@@ -1,4 +1,4 @@
-"""`tuskpoint-server recover`, run as the program that people run."""
+"""`tuskpoint-server recover`, run as a program, recovers a journal or reports why not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ JOURNAL = "journal.db"
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the program ended."""
+    """The end of the program."""
 
     code: int
     out: str
@@ -59,12 +59,12 @@ class Outcome:
 
     @property
     def last_line(self) -> str:
-        """The last line on stderr."""
+        """Last line on stderr."""
         return self.errors.splitlines()[-1]
 
 
 async def run_recover(*arguments: str) -> Outcome:
-    """Run the program in a process of its own."""
+    """Run the program in a separate process."""
     done = await asyncio.to_thread(
         run_forked,
         tuskpoint_server,
@@ -131,7 +131,7 @@ async def recovered(*arguments: str) -> RecoveryCounts:
 
 
 async def refused(*arguments: str) -> StartError:
-    """Be refused in this process."""
+    """Run a recovery that is refused in this process."""
     with pytest.raises(StartError) as caught:
         await recovered(*arguments)
     assert "\n" not in str(caught.value)
@@ -139,17 +139,17 @@ async def refused(*arguments: str) -> StartError:
 
 
 def left(data_dir: Path) -> list[str]:
-    """Files of a journal, whole or not."""
+    """Return the files of a journal, complete or not."""
     return sorted(path.name for path in data_dir.glob(f"{JOURNAL}*"))
 
 
 def everything(folder: Path) -> list[Path]:
-    """All that is in a folder."""
+    """Return all files in a folder."""
     return sorted(folder.rglob("*"))
 
 
 async def check_server(stored: Stored, data_dir: Path) -> None:
-    """A server on the recovered directory serves what was certified, and goes on."""
+    """Check that a server on the recovered directory has the certified threads, and continues."""
     config = Config(listen="127.0.0.1:0", data_dir=data_dir, blob_dir=stored.blobs)
     async with (
         serve.running_server(config) as server,
@@ -326,7 +326,7 @@ async def test_damage_leaves_nothing_behind(stored: Stored, tmp_path: Path, vict
 async def test_a_failed_recovery_leaves_nothing(
     stored: Stored, tmp_path: Path, was_there: bool
 ) -> None:
-    """Not a directory, a lock, a cache or a journal: everything is as it was before."""
+    """No directory, lock, cache or journal is left: everything is as before."""
     data_dir = tmp_path / "new" / "data"
     if was_there:
         data_dir.mkdir(parents=True)

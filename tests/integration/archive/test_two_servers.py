@@ -1,4 +1,4 @@
-"""A hand-off between servers that share nothing but the blob store: real processes."""
+"""Two server processes that share only the blob store can hand off."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NEW_NETWORKS: tuple[tuple[str, ...], ...] = (
     ("unshare", "--user", "--map-root-user", "--net"),
     ("unshare", "--net"),
 )
-"""Ways to run a program in a network namespace of its own; the first that works is used."""
+"""Ways to run a program in a new network namespace; the first way that works is used."""
 
 
 def new_network() -> tuple[tuple[str, ...], str]:
-    """Return what to put before a program, or nothing and why no network can be made."""
+    """Return the prefix of a command, or none and the reason why no network can be created."""
     if shutil.which("unshare") is None:
         return (), "there is no 'unshare' here to make network namespaces with"
     problems = []
@@ -63,7 +63,7 @@ async def end(process: asyncio.subprocess.Process) -> int:
 
 
 async def test_two_servers_share_nothing_but_the_blob_store(tmp_path: Path) -> None:
-    """Each has a network of its own; where none can be made, the rest is checked on one."""
+    """Each server has its own network; where no network can be created, both run on one network."""
     prefix, lacking = await asyncio.to_thread(new_network)
     blobs = tmp_path / "blobs"
     giver = await start(prefix, "give", tmp_path / "giver", blobs)

@@ -1,4 +1,4 @@
-"""`VerifyThread` over the wire: a verdict on each checkpoint, then the total."""
+"""`VerifyThread` over the network sends a verdict on each checkpoint, then the total."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def flush(admin: AdminServiceAsyncStub) -> None:
 
 @pytest.fixture
 async def thread(checkpoints: CheckpointServiceAsyncStub, admin: AdminServiceAsyncStub) -> None:
-    """A thread, of which each checkpoint was certified by itself."""
+    """A thread whose every checkpoint was certified in its own flush."""
     for number in range(LENGTH):
         await checkpoints.SaveCheckpoint(step(number))
         await flush(admin)
@@ -65,7 +65,7 @@ class Verified:
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Verdicts, less their prefix, by checkpoint ID."""
+        """Verdicts without their prefix, by checkpoint ID."""
         return {
             verdict.ref.checkpoint_id: pb.Verdict.Name(verdict.verdict).removeprefix("VERDICT_")
             for verdict in self.verdicts
@@ -154,7 +154,7 @@ async def test_a_store_that_cannot_be_read_gives_no_total(
 ) -> None:
     path = blob_path(blobs, (await segment_of(threads, name(2))).blob_id)
     path.unlink()
-    path.mkdir()  # reading it is an error that says nothing of what was stored
+    path.mkdir()  # reading a directory is an error that says nothing about the stored bytes
     seen: list[pb.VerifyThreadResponse] = []
 
     async def read() -> None:

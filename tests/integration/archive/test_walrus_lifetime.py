@@ -1,4 +1,4 @@
-"""Expiry and renewal on Walrus, as the emulator keeps its epochs and its books."""
+"""Blobs expire and are renewed on Walrus as the emulator counts epochs and payments."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_saves_certify_on_a_network_that_was_wiped(
         for number in range(3):
             await time.save("1", thread_id=f"t{number}")
             await time.flush()
-        emulator.ledger.advance(EPOCHS + 1)  # nothing was renewed: all of it is gone
+        emulator.ledger.advance(EPOCHS + 1)  # nothing was renewed: all blobs are gone
         time.advance(0.1)
         await time.save("2", "1", thread_id="t1")
         with suppress(Refusal):

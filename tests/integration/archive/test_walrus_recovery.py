@@ -1,4 +1,4 @@
-"""Recovery from Walrus, as the emulator keeps it: quilts, single blobs, parts."""
+"""A journal is recovered from quilts, single blobs and parts on the Walrus emulator."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def store(emulator: WalrusEmulator) -> AsyncIterator[WalrusStore]:
 
 
 async def fill(home: House) -> None:
-    """Certify threads of every sort, over several flushes."""
+    """Certify threads of every kind, over several flushes."""
     removal, lineage = RemovalRows(home.journal.database), LineageRows(home.journal.database)
     for name in range(6):
         await grow(home, 2, f"t{name}")
@@ -74,7 +74,7 @@ async def test_a_blob_id_is_enough(tmp_path: Path, store: WalrusStore, standalon
         )
         async with recovered_house(tmp_path / "second", home) as second:
             assert await compare(home, second) == 11
-            # Nobody knows when the blobs of before end, so all that is needed is stored again.
+            # The expiry of earlier blobs is unknown, so all needed values are stored again.
             await second.archive.lifetime.look_now()
             unknown = "SELECT kind FROM members WHERE blob_id NOT IN (SELECT blob_id FROM blobs)"
             assert await second.ask(unknown) == []

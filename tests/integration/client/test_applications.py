@@ -1,4 +1,4 @@
-"""The habits of applications, blocking and async, against a real server."""
+"""A session serves the usual steps of an application, blocking and async, on a real server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STOP_SECONDS = 30.0
 
 
 class InThread:
-    """A blocking session that is called like an async one, while this loop serves it."""
+    """A blocking session that is called like an async session, while this loop serves it."""
 
     def __init__(self, session: ApplicationSession) -> None:
         self._session = session
@@ -54,7 +54,7 @@ class InThread:
 
 
 class Sessions:
-    """Makes sessions of one kind."""
+    """Creates sessions of one kind."""
 
     def __init__(self, kind: str, target: str) -> None:
         self._kind = kind
@@ -202,7 +202,7 @@ async def test_a_session_that_was_killed_continues_from_what_was_acknowledged(
     again = await session.close()
     assert again.members[0].checkpoint_id == last
 
-    # A rollback names what it leaves behind.
+    # A rollback names the checkpoint that it abandons.
     last = await client.save("a", {"who": "a", "n": 4})
     restored = await sessions().restore_latest()
     assert {name: record.checkpoint_id for name, record in restored.newer.items()} == {"a": last}
@@ -379,7 +379,7 @@ async def test_the_example_goes_on_where_it_stopped_and_from_an_input(
 
 
 async def notes(target: str, *arguments: str) -> list[str]:
-    """Run the example; return the notes that it ends with."""
+    """Run the example; return its notes at the end."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "examples" / "application_session.py"),
@@ -436,7 +436,7 @@ def test_a_signal_ends_an_application_with_a_snapshot(tmp_path: Path) -> None:
 
 
 def ended_by(number: int, program: str, target: str) -> int:
-    """Send a signal to a program that has saved something; return its exit code."""
+    """Send a signal to a program that has saved a step; return its exit code."""
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), target],
         stdout=subprocess.PIPE,

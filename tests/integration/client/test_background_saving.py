@@ -1,4 +1,4 @@
-"""`BackgroundSaver` against real servers, one of which is killed again and again."""
+"""`BackgroundSaver` loses no step on real servers, one of which is killed repeatedly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def event(thread_id: str, step: int, **state: Any) -> dict[str, Any]:
 
 
 def check_line(history: list[CheckpointRecord], steps: list[int]) -> None:
-    """Fail unless these steps are there, once each, each following the one before."""
+    """Check that each of these steps was saved once, in a single line."""
     assert [checkpoint.metadata for checkpoint in history] == [
         {"source": "loop", "step": step, "timestamp": step + 0.5} for step in steps
     ]
@@ -57,7 +57,7 @@ def test_a_server_that_is_killed_again_and_again_loses_no_step(tmp_path: Path) -
         )
         saver.start()
         for kill in range(KILLS):
-            # Some come before there is a server, and more while it saves.
+            # Some steps come before the server starts, and further steps while it saves.
             for step in range(kill * ROUND, (kill + 1) * ROUND):
                 for agent in AGENTS:
                     saver.handle_agent_step(event(agent, step, n=step, by=agent, kept=kept))
@@ -79,7 +79,7 @@ def test_a_server_that_is_killed_again_and_again_loses_no_step(tmp_path: Path) -
 
 
 def wait_until_saved(saver: BackgroundSaver, steps: int) -> None:
-    """Wait until so many more steps were saved."""
+    """Wait until a number of further steps was saved."""
     goal = saver.get_queue_size() - steps
     deadline = time.monotonic() + FLUSH_S
     while saver.get_queue_size() > goal:

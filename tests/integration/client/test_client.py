@@ -1,4 +1,4 @@
-"""`Client` and `AsyncClient` against a real server."""
+"""`Client` and `AsyncClient` work with a real server."""
 
 from __future__ import annotations
 
@@ -148,13 +148,13 @@ async def test_each_save_follows_the_last(client: AsyncClient) -> None:
 
 
 async def test_callers_that_save_at_once_are_all_saved_in_one_line(target: str) -> None:
-    """Each follows the latest, whatever it knows of the thread and whatever its clock says."""
+    """Each save follows the latest checkpoint, whatever its client knows and its clock says."""
     many = 64
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(AsyncClient(target)) for _ in range(8)]
         saves = (clients[n % 8].save("t", {"n": n, "same": 0}) for n in range(many))
         saved = await asyncio.gather(*saves)
-        # A client that knows the thread from before goes on without a conflict as well.
+        # A client that knows an older state of the thread continues without a conflict too.
         last = await clients[0].save("t", {"n": many, "same": 0})
         history = [record async for record in clients[0].list("t", view="full")][::-1]
     ids = [checkpoint.checkpoint_id for checkpoint in history]

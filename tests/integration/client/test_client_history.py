@@ -1,4 +1,4 @@
-"""Replays and watches through both clients, also while the server is killed and restarted."""
+"""Replays and watches work through both clients, also while the server is killed and restarted."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_a_watch_of_some_kinds_leaves_the_others_out(face: Face) -> None:
 
 async def test_progress_is_reported_when_nothing_happens(face: Face) -> None:
     await save_some(face, 1)
-    kinds = ["checkpoint_saved"]  # and not when a flush ends
+    kinds = ["checkpoint_saved"]  # and no event at the end of a flush
     saved, progress = await face.take("watch", 2, "t", kinds=kinds, progress_s=1)
     assert [saved.kind, progress.kind] == ["checkpoint_saved", "progress"]
     watching = asyncio.ensure_future(
@@ -205,7 +205,7 @@ async def _aread(client: AsyncClient) -> list[ThreadEvent]:
 @pytest.mark.crash
 def test_a_replay_survives_a_killed_server(process: ServerProcess) -> None:
     with Client(process.target) as client:
-        # More than the buffers between both sides hold.
+        # More bytes than the buffers of client and server.
         saved = [
             client.save("t", {"n": n, "text": os.urandom(256 * 1024).hex()}) for n in range(100)
         ]

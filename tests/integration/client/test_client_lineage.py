@@ -1,4 +1,4 @@
-"""Hand-offs, forks, rollbacks, differences and verification through both clients."""
+"""Hand-offs, forks, rollbacks, differences and verification work through both clients."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def face(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[
 
 
 def tamper(folder: Path) -> int:
-    """Change a bit of everything that is stored in a blob directory; return how many there are."""
+    """Change a bit of each stored member of a blob directory; return the number of members."""
     stored = stored_members(folder)
     for file in stored:
         file.flip()

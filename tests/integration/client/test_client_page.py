@@ -1,4 +1,4 @@
-"""The pages about the Python client: the examples run, and every method and error is there."""
+"""The examples in the pages about the Python client run, and list every method and error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots of several threads through both clients."""
+"""Snapshots of several threads work through both clients."""
 
 from __future__ import annotations
 

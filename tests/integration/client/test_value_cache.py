@@ -1,4 +1,4 @@
-"""A client that saved or loaded a thread loads it again without the values that it has."""
+"""A client loads a thread again without the values that it saved or loaded before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint_server.api.server.server import Server
 
 MIB = 1024 * 1024
-SMALL = 10_000  # bytes, of a whole load: both directions, with all headers
+SMALL = 10_000  # bytes of a whole load: both directions, with all headers
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def proxy(server: Server) -> AsyncIterator[CountingProxy]:
 
 
 class Moved:
-    """The bytes that pass a proxy during a block."""
+    """Count of the bytes that pass a proxy during a block."""
 
     def __init__(self, proxy: CountingProxy) -> None:
         self._proxy = proxy
@@ -43,7 +43,7 @@ class Moved:
 
 
 def state(step: int) -> dict[str, Any]:
-    """A state of 1 MiB, of which a small part changes with each step."""
+    """Return a state of 1 MiB, of which each step changes a small part."""
     large = {f"page {number}": incompressible(MIB // 16, str(number)) for number in range(16)}
     return {**large, "step": step}
 
@@ -66,7 +66,7 @@ async def test_a_saver_that_saved_a_thread_loads_it_in_few_bytes(proxy: Counting
         await saver.aput(config, second, metadata(2), changed)
         with Moved(proxy) as moved:
             resumed = await asyncio.to_thread(saver.get_tuple, at("t"))
-        assert moved.bytes < SMALL  # the sync methods have what the async ones saved
+        assert moved.bytes < SMALL  # the sync methods have the values that the async methods saved
         assert resumed is not None
         assert resumed.checkpoint["channel_values"] == state(2)
         assert resumed.pending_writes == []

@@ -1,4 +1,4 @@
-"""Whatever happened to a thread: a client that keeps values loads what one that keeps none does."""
+"""Clients with and without a cache of values load the same thread, whatever happened to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tuskpoint.v1.thread_service_pb2 import (
 from tuskpoint.v1.value_pb2 import Channel, Inherit, PendingWrite, Value, Version
 
 KIB = 1024
-CACHE_BYTES = 64 * KIB  # so little that values have to go
+CACHE_BYTES = 64 * KIB  # small enough to drop values
 NAMES = ("a", "b", "c", "d", "e")
 SIZES = (0, 10, 2 * KIB, 9 * KIB, 15 * KIB, 40 * KIB)
 STEPS = (
@@ -52,7 +52,7 @@ STEPS = (
 
 @dataclass
 class Servers:
-    """Servers of one journal, a client of each that keeps values, and one that keeps none."""
+    """Servers of one journal, a client with a cache for each, and a client without a cache."""
 
     caching: list[SyncCalls]
     plain: SyncCalls
@@ -102,7 +102,7 @@ def counted(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def value(source: random.Random) -> Value:
-    """Return one of a few values, so that some occur again; those of a size resemble each other."""
+    """Return one of a few values, so that some repeat; values of one size are similar."""
     size, number = source.choice(SIZES), source.randrange(3)
     data = incompressible(size)[:-1] + bytes([number]) if size else b""
     return Value(type="bytes", data=data)
@@ -126,7 +126,7 @@ class Run:
 
     @property
     def calls(self) -> SyncCalls:
-        """A client that keeps values."""
+        """Return the calls of a client with a cache."""
         return self.source.choice(self.servers.caching)
 
     def step(self, name: str) -> None:
@@ -134,7 +134,7 @@ class Run:
         try:
             getattr(self, name)(thread_id)
         except (NotFound, PreconditionFailed, ValuesMissing):
-            pass  # there is no such checkpoint, its thread was deleted, or its parent pruned
+            pass  # the checkpoint does not exist, its thread is deleted, or its parent is pruned
         self.check()
 
     def save(self, thread_id: str) -> None:
@@ -162,7 +162,7 @@ class Run:
         saved.append(request)
 
     def again(self, thread_id: str) -> None:
-        """Replace the content of a channel of a checkpoint that was saved."""
+        """Replace the content of a channel of a saved checkpoint."""
         saved = self.saved.get(thread_id)
         if saved:
             request = self.source.choice(saved)
@@ -211,13 +211,13 @@ class Run:
         self.calls.get_checkpoint(self.ref(thread_id))
 
     def ref(self, thread_id: str) -> CheckpointRef:
-        """Return the name of one of a thread's checkpoints."""
+        """Return the name of a checkpoint of a thread."""
         saved = self.saved.get(thread_id)
         chosen = self.source.choice(saved).checkpoint.ref.checkpoint_id if saved else "none"
         return ref(chosen, thread_id)
 
     def check(self) -> None:
-        """Load from each server, the latest of each thread and another of its checkpoints."""
+        """Load from each server the latest checkpoint of each thread and another checkpoint."""
         for thread_id in self.threads:
             for wanted in (ref("", thread_id), self.ref(thread_id)):
                 expected = self.servers.plain.get_checkpoint(wanted)

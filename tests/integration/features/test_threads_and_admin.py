@@ -1,4 +1,4 @@
-"""Calls on whole threads, and the reports of the server about itself."""
+"""Calls on whole threads work, and the server reports its own state."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_page_token_is_good_for_its_order_and_times_only(
         request.page_size = 1
         token = (await threads.ListThreads(request)).next_page_token
         if request.HasField("changed_before") and not request.changed_before.seconds:
-            assert not token  # nothing changed before 1970
+            assert not token  # no thread changed before 1970
             continue
         for other in requests:
             other.page_token = token
@@ -149,7 +149,8 @@ async def test_pages_of_a_manifest_are_of_one_catalog(
     second = await threads.GetManifest(request)
     assert [each.checkpoint_id for each in second.entries] == [SECOND]
     assert (second.catalog, second.next_page_token) == (first.catalog, "")
-    again = await threads.GetManifest(request)  # of the newest: that fold was let go
+    # a page of the newest catalog: the earlier fold was dropped
+    again = await threads.GetManifest(request)
     assert [each.checkpoint_id for each in again.entries] == [SECOND, third]
 
 

@@ -14,7 +14,7 @@ from tuskpoint import Client
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A TuskPoint server that flushes when asked to."""
+    """A TuskPoint server that flushes when a test asks for a flush."""
     settings = {"TUSKPOINT_FLUSH_INTERVAL": "3600"}
     with ServerProcess(tmp_path_factory.mktemp("server"), settings) as process:
         process.start()
@@ -28,7 +28,7 @@ def target(server: ServerProcess) -> str:
 
 @pytest.fixture(scope="module")
 def client(target: str) -> Iterator[Client]:
-    """A client of the TuskPoint server, for what the tools do not do."""
+    """A client of the TuskPoint server, for calls that the tools do not have."""
     with Client(target) as made:
         yield made
 
@@ -50,7 +50,7 @@ async def call(url: str) -> AsyncIterator[Caller]:
             connected.put_nowait(caller)
             await ended.wait()
 
-    # The client must be entered and left in one task, and a fixture begins and ends in two.
+    # The client must be entered and left in one task; a fixture starts and ends in two tasks.
     task = asyncio.create_task(connect())
     task.add_done_callback(lambda _: connected.put_nowait(None))
     caller = await connected.get()

@@ -1,4 +1,4 @@
-"""The MCP server as a program of its own, and the official client of the protocol."""
+"""The MCP server as a separate program, and the official client of the protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTENING = "tuskpoint mcp listening on "
 
 
 class Caller:
-    """Calls tools, and compares each result with the schema that the server announced."""
+    """Calls tools, and validates each result with the schema that the server announced."""
 
     def __init__(self, client: Client, tools: list[Tool]) -> None:
         self.client = client
@@ -56,15 +56,15 @@ class Caller:
 async def calling(server: Transport | str, mode: str = "auto") -> AsyncIterator[Caller]:
     """Connect to a server; a URL is streamable HTTP.
 
-    `mode`: "auto" takes the newest version of the protocol, "legacy" one that begins with a
-    handshake, as most applications do.
+    `mode`: "auto" uses the newest version of the protocol, "legacy" an older version that starts
+    with a handshake, as most applications do.
     """
     async with Client(server, mode=mode) as client:
         yield Caller(client, (await client.list_tools()).tools)
 
 
 def over_stdio(target: str, *options: str, **env: str) -> Transport:
-    """Return how the client starts a server of its own."""
+    """Return the parameters with which the client starts a server."""
     variables = environment(target, **env)
     args = [*PROGRAM, *options]
     return stdio_client(StdioServerParameters(command=sys.executable, args=args, env=variables))
@@ -92,7 +92,7 @@ def over_http(
 
 
 def program(target: str, *options: str, env: Mapping[str, str] | None = None) -> Forked:
-    """Start a server in a process of its own, with pipes to its stdin and stdout."""
+    """Start a server in a separate process, with pipes to its stdin and stdout."""
     return Forked(
         main,
         ["mcp", *options],

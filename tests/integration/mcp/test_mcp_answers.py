@@ -1,4 +1,4 @@
-"""Agents that wait for a person are found and answered through the tools."""
+"""The tools find agents that wait for a person, and answer them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def saver(target: str) -> Iterator[TuskPointSaver]:
 
 
 def a_graph(saver: TuskPointSaver, question: Any, *more_questions: Any) -> Any:
-    """Return a graph whose nodes ask at once."""
+    """Return a graph whose nodes ask in the first step."""
     builder = StateGraph(Draft)
     questions = dict(zip(("said", "also"), (question, *more_questions), strict=False))
     for key, payload in questions.items():
-        # The defaults bind what the loop has now.
+        # The defaults bind the current values of the loop.
         builder.add_node(
             f"ask_{key}", lambda _, key=key, payload=payload: {key: interrupt(payload)}
         )
@@ -98,7 +98,7 @@ async def test_only_a_waiting_thread_and_the_named_checkpoint_are_answered(
     graph.invoke(None, config)
     said = await call.refused("thread_answer", thread_id=thread, answer_json='"no"')
     assert "thread_waiting lists the threads that do" in said
-    graph.invoke({}, config)  # it asks again
+    graph.invoke({}, config)  # the graph asks again
     said = await call.refused(
         "thread_answer",
         thread_id=thread,

@@ -39,7 +39,7 @@ PARAMETERS = {
     "thread_history": "thread_id cursor? limit?",
     "tuskpoint_info": "",
 }
-"""Every parameter of every tool; `?` marks what may be omitted."""
+"""Parameters of every tool; `?` marks the optional parameters."""
 
 VALUES: tuple[Any, ...] = (
     None, "", "x", "idle", "journaled", 0, 1, 5, 101, 20_000, 10**9, 1.5, True, [], {}, {"a": 1},
@@ -52,7 +52,7 @@ def server() -> MCPServer:
 
 
 def size(tools: Iterable[Tool], members: Iterable[str] | None = None) -> int:
-    """Return the bytes of tools as JSON, of all their members or of these."""
+    """Return the size of tools as JSON, with all their members or with these members."""
     listed = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools]
     if members is not None:
         listed = [{name: tool[name] for name in members} for tool in listed]
@@ -88,7 +88,7 @@ def accepts(schema: dict[str, Any], value: Any) -> bool:
 
 async def test_concise_schemas_accept_what_the_full_ones_accept(server: MCPServer) -> None:
     shown = await server.list_tools()
-    full = await MCPServer.list_tools(server)  # without what makes them concise
+    full = await MCPServer.list_tools(server)  # the definitions before they are shortened
     for short, long in zip(shown, full, strict=True):
         assert size([short]) < size([long])
         properties = long.input_schema["properties"]
@@ -112,7 +112,7 @@ async def test_the_schemas_of_results_have_every_member(server: MCPServer) -> No
 
 
 def members(schema: dict[str, Any]) -> set[str]:
-    """Return the names of all members, with those of the objects above them."""
+    """Return the names of all members, with the names of the objects above them."""
 
     def walk(node: Any, path: str) -> Iterable[str]:
         if isinstance(node, list):

@@ -1,4 +1,4 @@
-"""The program `tuskpoint mcp`: what it prints, whom it serves, and how it ends."""
+"""The program `tuskpoint mcp` prints, serves, refuses and ends as documented."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The revisions of the protocol: the stateless revision, and revisions with a handshake."""
+"""The MCP server supports the stateless revision, and revisions with a handshake."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ UNSUPPORTED, HEADER_MISMATCH = -32022, -32020
 
 
 def request(method: str, meta: Mapping[str, Any] = ABOUT_CLIENT, **params: Any) -> dict[str, Any]:
-    """Return a request of the stateless revision: it says itself who asks in which revision."""
+    """Return a request of the stateless revision, which names its client and its revision."""
     return {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": dict(meta)}}
 
 
 def post(url: str, body: Mapping[str, Any], **headers: str) -> httpx.Response:
-    """Send a request with the headers that the stateless revision asks for."""
+    """Send a request with the headers of the stateless revision."""
     routing = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": body["method"]}
     if "name" in body["params"]:
         routing["Mcp-Name"] = body["params"]["name"]

@@ -1,4 +1,4 @@
-"""What is too long for one result is cut, and the result says how to read on."""
+"""A text that is too long for one result is cut, and the result says how to read on."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ async def test_lists_come_in_pages(call: Caller, client: Client) -> None:
     before: str | None = ""
     while before is not None:
         page = await call("checkpoint_list", thread_id=thread, before=before, limit=25)
-        assert page["count"] == len(page["checkpoints"]) < 20  # cut by their length, not by limit
+        # pages are cut by their length, not by `limit`
+        assert page["count"] == len(page["checkpoints"]) < 20
         checkpoint_ids += [checkpoint["checkpoint_id"] for checkpoint in page["checkpoints"]]
         before = page["next_before"]
     assert checkpoint_ids == saved[::-1]

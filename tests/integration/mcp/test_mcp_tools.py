@@ -1,4 +1,4 @@
-"""Every tool does over both transports what it says, and its results have their schemas."""
+"""Every tool does what it says over both transports, and its results match their schemas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.integration.mcp.mcp_kit import Caller, calling, over_stdio
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client
 
-# The parameters of tuskpoint-mcp 0.1.2, and which of them it requires.
+# Parameters of tuskpoint-mcp 0.1.2, and whether each is required.
 OLDER = {
     "checkpoint_save": ("thread_id", "state_json"),
     "checkpoint_load": ("thread_id", "checkpoint_id?"),

@@ -1,4 +1,4 @@
-"""The commands for whole journals in processes of their own, and servers over what they make."""
+"""The commands for whole journals in separate processes, and servers on their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS = 60.0
 
 
 class Ended(NamedTuple):
-    """How a program ended."""
+    """The end of a program."""
 
     code: int
     out: str
@@ -25,13 +25,13 @@ class Ended(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The only line on stderr."""
+        """Only line on stderr."""
         [line] = self.errors.splitlines()
         return line.removeprefix("tuskpoint-server: ")
 
 
 def run(log: Path, *arguments: str, failpoint: str = "") -> Ended:
-    """Run a command to its end; with a failpoint, to the place where it is killed."""
+    """Run a command to its end; with a failpoint, until the failpoint kills it."""
     log.unlink(missing_ok=True)
     environment = own_environment() | ({"TUSKPOINT_FAILPOINT": failpoint} if failpoint else {})
     process = Forked(tuskpoint_server, arguments, environment, log)
@@ -45,7 +45,7 @@ def run(log: Path, *arguments: str, failpoint: str = "") -> Ended:
 def serving(
     folder: Path, blobs: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[ServerProcess, Client]]:
-    """Run a server on `folder/data` that evicts what it has certified; stop it at the end."""
+    """Run a server on `folder/data` that evicts certified values; stop it at the end."""
     chosen = {**FLUSH_OFTEN, "TUSKPOINT_BLOB_DIR": str(blobs), **(settings or {})}
     with ServerProcess(folder, chosen) as server:
         server.start()

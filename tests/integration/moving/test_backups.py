@@ -1,4 +1,4 @@
-"""`tuskpoint-server backup` of a server that serves, and `restore` of what it wrote."""
+"""`tuskpoint-server backup` copies a server that serves, and `restore` restores the copy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAVES_BEFORE = 40
 
 
 class Saving:
-    """Saves checkpoints of many threads until it is told to stop.
+    """Saves checkpoints of many threads until `end` is called.
 
     Attributes:
         acknowledged: Thread, checkpoint ID and state of each save, in order.
@@ -64,7 +64,7 @@ def back_up(folder: Path, file: Path) -> None:
 
 
 def restore(file: Path, folder: Path, *more: str) -> str:
-    """Restore into the directory of a server in a folder; return what was printed."""
+    """Restore into the directory of a server in a folder; return the output."""
     folder.mkdir()
     arguments = ["--from", str(file), "--data-dir", str(folder / "data"), *more]
     ended = run(folder / "log", "restore", *arguments)
@@ -79,7 +79,7 @@ def test_what_was_acknowledged_before_a_backup_under_load_is_restored(tmp_path: 
         assert saving.enough.wait(60)
         before = len(saving.acknowledged)
         back_up(tmp_path / "a", file)
-        shutil.copytree(blobs, copied)  # after the journal
+        shutil.copytree(blobs, copied)  # copied later than the journal
         saving.end()
     assert len(saving.acknowledged) > before
     assert [path.name for path in tmp_path.glob(".*")] == []
@@ -187,7 +187,7 @@ def test_a_journal_that_other_programs_restored_begins_anew(tmp_path: Path, kind
 
 
 def damage(file: Path, kind: str) -> None:
-    """Make a backup of an empty journal another file."""
+    """Damage a backup of an empty journal."""
     size = file.stat().st_size
     if kind == "truncated":
         os.truncate(file, size // 2)

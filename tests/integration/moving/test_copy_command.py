@@ -1,4 +1,4 @@
-"""`tuskpoint-server copy` moves a journal between SQLite and PostgreSQL, and a server goes on."""
+"""`tuskpoint-server copy` moves a journal between SQLite and PostgreSQL for another server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATES = {f"thread-{thread}": [{"n": n, "text": "x" * 9000} for n in range(5)] f
 
 
 def save_all(client: Client) -> bytes:
-    """Save all states and more; return the cursor of a watch that has seen one thread whole."""
+    """Save all states and more; return the cursor of a watch that has read one whole thread."""
     for thread_id, states in STATES.items():
         for state in states:
             client.save(thread_id, state, summary=f"the walrus of {thread_id} is at {state['n']}")
@@ -32,7 +32,7 @@ def save_all(client: Client) -> bytes:
 
 
 def check_all(client: Client, cursor: bytes) -> None:
-    """Everything is there, and the server goes on."""
+    """Check that all data is there, and that the server continues."""
     for thread_id, states in STATES.items():
         history = list(client.history(thread_id, full=True))
         assert [checkpoint.state for checkpoint in history] == states

@@ -1,4 +1,4 @@
-"""What tests of search through a running server share."""
+"""Helpers for tests of search through a running server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SECONDS = 60
 
 
 async def has_vectors(client: AsyncClient, count: int) -> None:
-    """Wait until so many checkpoints have vectors; only the status shows it."""
+    """Wait until a number of checkpoints has vectors, which only the status shows."""
     async with asyncio.timeout(SECONDS):
         while True:
             search = (await client.status()).search

@@ -1,7 +1,7 @@
-"""While an embedder does not answer, and after: no search says that it knows all and misses some.
+"""During and after an outage of the embedder, a search says if it may miss checkpoints.
 
-Each test saves and deletes over a real server, and compares what a search by meaning finds with
-all checkpoints that exist, as soon as the search counts none that is not indexed.
+Each test saves and deletes on a real server, and compares the results of a search by meaning with
+all existing checkpoints, as soon as the search counts no checkpoint as not indexed.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ async def existing(client: AsyncClient) -> set[str]:
 
 
 async def look(client: AsyncClient) -> tuple[str, int]:
-    """Search for a word that all summaries have, and check what is found.
+    """Search for a word of all summaries, and check the results.
 
-    An answer that counts no checkpoint as missing has all that exist. Returns its mode and count.
+    An answer that counts no checkpoint as missing contains all existing checkpoints. Returns its
+    mode and count.
     """
     alive = await existing(client)
     results = await client.search_history("note", limit=100)
@@ -65,7 +66,7 @@ async def look(client: AsyncClient) -> tuple[str, int]:
 
 
 async def until(client: AsyncClient, mode: str, missing: int) -> None:
-    """Search until an answer has a mode and counts so many checkpoints as missing."""
+    """Search until an answer has a mode and a number of missing checkpoints."""
     async with asyncio.timeout(SECONDS):
         while True:
             if await look(client) == (mode, missing):
@@ -74,12 +75,12 @@ async def until(client: AsyncClient, mode: str, missing: int) -> None:
 
 
 async def until_all_are_found(client: AsyncClient) -> None:
-    """Search until the embedder answers and nothing is missing."""
+    """Search until the embedder answers and no checkpoint is missing."""
     await until(client, "vector", 0)
 
 
 async def until_it_rests(client: AsyncClient) -> None:
-    """Wait until the server's embedding has failed; only the status shows it."""
+    """Wait until the server's embedding has failed, which only the status shows."""
     async with asyncio.timeout(SECONDS):
         while True:
             search = (await client.status()).search

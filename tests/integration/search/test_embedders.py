@@ -1,4 +1,4 @@
-"""Servers with an embedder: it is used, waited for, or missed with a clear word."""
+"""Servers use their embedder, wait for it, or report clearly that it is missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VECTORS = {"bread": [1.0, 0.0], "boat": [0.0, 1.0], "a loaf": [0.9, 0.1]}
 
 
 def with_embedder(config: Config, **settings: Any) -> Config:
-    """Return settings of a server that has an embedder."""
+    """Return settings of a server with an embedder."""
     return config.model_copy(update={"embedder": "openai", **settings})
 
 

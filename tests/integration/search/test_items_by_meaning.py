@@ -1,4 +1,4 @@
-"""Items of stores are found by meaning where the server has an embedder."""
+"""Search finds items of stores by meaning where the server has an embedder."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_the_nearest_come_first_and_those_without_text_last(settings: Conf
         )
         items = await client.search_items(("u",), query="a loaf")
         assert said(items) == [("bread", 0.6), ("hidden", None)]
-        # Checkpoints are found without items, by meaning and by words.
+        # Searches of checkpoints return no items, by meaning and by words.
         for mode in ("vector", "lexical"):
             results = await client.search_history("bread", mode=mode, limit=10)
             assert [result.thread_id for result in results] == ["t"]

@@ -1,4 +1,4 @@
-"""The guard and MemWal's genuine SDK against an emulated relayer, over HTTP."""
+"""The guard and MemWal's genuine SDK work with an emulated relayer over HTTP."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from tuskpoint_server.search.memwal.relayer import Relayer, open_relayer
 
 SPACE = "tuskpoint/acme"
 SHORT_S = 0.3
-"""A deadline that tests wait for; long enough for an answer on a busy machine."""
+"""Deadline that tests wait for; long enough for an answer on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """A relayer, and how a server reaches it."""
+    """A relayer, and the settings of a server that calls it."""
 
     emulator: MemWalEmulator
     settings: MemWalSettings
 
     def fault(self, operation: Operation, kind: FaultKind, **how: Any) -> None:
-        """Let the next request of an operation go wrong."""
+        """Let the next request of an operation fail."""
         self.emulator.faults.add(operation, Fault(kind=kind, **how))
 
     @asynccontextmanager
@@ -188,7 +188,7 @@ async def test_sent_and_not_answered_is_unsure(kind: FaultKind, how: dict[str, A
         it.fault(Operation.BULK, kind, **how)
         problem = await failing(relayer.remember_batch(SPACE, ["one", "two"]))
         assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, True)
-        # It goes on as if nothing had been.
+        # The next call succeeds.
         assert len(await relayer.remember_batch(SPACE, ["three", "four"])) == 2
 
 
@@ -216,7 +216,7 @@ async def test_relayer_that_hangs_before_it_is_asked_is_left_in_time(operation: 
         problem = await failing(relayer.remember_batch(SPACE, ["one"]))
         assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, False)
         it.emulator.faults.release()
-        # The session that was being made is made anew.
+        # The session is created again.
         assert await relayer.recall(SPACE, "one", 1) == Recollection(())
 
 
@@ -282,7 +282,7 @@ async def test_recalled_texts_arrive_as_they_are() -> None:
 
 @contextmanager
 def debugging(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Log as a server at level debug does, and hear it; then as before."""
+    """Log as a server at level debug does, and record the log; then restore the level."""
     names = (None, "httpx", "httpcore", "hpack", "memwal")
     levels = {name: logging.getLogger(name).level for name in names}
     root = logging.getLogger()

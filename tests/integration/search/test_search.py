@@ -1,4 +1,4 @@
-"""Search over the wire, on the server's own index."""
+"""Search over the network uses the server's own index."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def save(
 
 
 async def find(search: SearchServiceAsyncStub, **fields: Any) -> list[str]:
-    """Return the IDs that a search finds, nearest first."""
+    """Return the IDs of the results of a search, nearest first."""
     answer = await search.SearchCheckpoints(pb.SearchCheckpointsRequest(**fields))
     return [result.ref.checkpoint_id for result in answer.results]
 

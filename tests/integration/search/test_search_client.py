@@ -1,4 +1,4 @@
-"""Search through both clients and the saver, on a real server's own index."""
+"""Search works through both clients and the saver, on a real server's own index."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def face(request: pytest.FixtureRequest, server: Server) -> AsyncIterator[
 
 
 async def load(face: Face, result: Any) -> Any:
-    """Load what a search found, as it stands."""
+    """Load the checkpoint of a search result."""
     return await face.call(
         "load", result.thread_id, result.checkpoint_id, checkpoint_ns=result.checkpoint_ns
     )
@@ -177,7 +177,7 @@ def writing_graph(saver: TuskPointSaver) -> Any:
 
 
 def vectorize(checkpoint: Any, metadata: Any) -> Any:
-    """Return a vector that says what is planned, and none where nothing is."""
+    """Return a vector of the plan; none if the state has no plan."""
     plan = checkpoint["channel_values"].get("current_plan")
     return None if plan is None else np.array([plan == "publish", plan != "publish"], float)
 

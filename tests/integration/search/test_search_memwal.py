@@ -1,4 +1,4 @@
-"""Search through MemWal: a real server, the real SDK, an emulated relayer with faults."""
+"""Search through MemWal survives faults: a real server, the real SDK, an emulated relayer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ QUICK = partial(
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """A server that is set up for a relayer."""
+    """A server with the settings of a relayer."""
 
     relayer: MemWalEmulator
     checkpoints: CheckpointServiceAsyncStub
@@ -83,7 +83,7 @@ class House:
         return status.search.memwal
 
     async def delivered(self, count: int) -> None:
-        """Wait until so many summaries can be recalled and none is on its way."""
+        """Wait until a number of summaries can be recalled and no delivery is pending."""
         await self.status(
             lambda status: (status.delivered, status.waiting, status.underway) == (count, 0, 0)
         )
@@ -91,7 +91,7 @@ class House:
     async def status(
         self, wanted: Callable[[admin_service_pb2.MemWalStatus], object]
     ) -> admin_service_pb2.MemWalStatus:
-        """Wait until the deliveries stand as wanted."""
+        """Wait for a status of the deliveries."""
         async with asyncio.timeout(20):
             while True:
                 status = await self.memwal()

@@ -1,4 +1,4 @@
-"""The search setting of a thread over a real server: set, read, certified, recovered."""
+"""The search setting of a thread is set, read, certified and recovered on a real server."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ async def test_certified_means_that_the_catalog_has_the_setting(tmp_path: Path) 
 
 async def test_setting_that_changes_while_it_is_stored_is_stored_next(tmp_path: Path) -> None:
     class Switching(MemoryStore):
-        """Has search switched on again during the next put."""
+        """Switches search on again during the next put."""
 
         switching = False
 
@@ -176,7 +176,7 @@ async def test_identical_save_is_certified_once_the_catalog_has_its_setting(
     admin: AdminServiceAsyncStub,
     tmp_path: Path,
 ) -> None:
-    """Never less is acknowledged than was asked for: the checkpoint itself was certified."""
+    """The answer waits as requested: the checkpoint itself was certified earlier."""
     await checkpoints.SaveCheckpoint(save_request(durability=CERTIFIED))
     await checkpoints.SaveCheckpoint(save_request(durability=CERTIFIED, searchable=False))
     status = await admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
@@ -184,7 +184,7 @@ async def test_identical_save_is_certified_once_the_catalog_has_its_setting(
 
 
 async def recovered(config: Config, data_dir: Path, catalog: str) -> dict[str, bool]:
-    """Recover an empty server from a catalog; return which of its threads are unsearchable."""
+    """Recover an empty server from a catalog; return whether each thread is unsearchable."""
     flags = ["--data-dir", str(data_dir), "--blob-dir", str(config.blob_directory)]
     flags += [f"--journal={journal_of(data_dir)}", "--catalog", catalog]
     anew, order = recover.parse(flags, "1")

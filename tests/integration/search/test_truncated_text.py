@@ -1,4 +1,4 @@
-"""A search that may have missed text that was cut before it was indexed says so."""
+"""A search says that it may have missed text that was cut before indexing."""
 
 from __future__ import annotations
 

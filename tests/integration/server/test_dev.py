@@ -1,4 +1,4 @@
-"""`tuskpoint-server dev`: one command, and what it prints is enough to go on."""
+"""`tuskpoint-server dev` starts with one command, and prints all that a user needs next."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ END_SECONDS = 40
 
 @dataclass
 class Dev:
-    """A running `tuskpoint-server dev` and the lines that it has printed."""
+    """A running `tuskpoint-server dev` and its printed lines."""
 
     process: Forked
     lines: list[str]
@@ -63,7 +63,7 @@ def start_dev(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start
 
 
 def refused(*arguments: str) -> tuple[int, str]:
-    """Return the exit code and the one line of a `dev` that does not start."""
+    """Return the exit code and the error line of a `dev` that does not start."""
     done = subprocess.run(
         [sys.executable, "-m", "tuskpoint_server", "dev", *arguments],
         capture_output=True,

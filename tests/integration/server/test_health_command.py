@@ -1,4 +1,4 @@
-"""`tuskpoint-server health`: its exit code says whether the server of the same settings serves."""
+"""`tuskpoint-server health` exits with 0 if the server with the same settings serves."""
 
 from __future__ import annotations
 

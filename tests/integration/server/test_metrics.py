@@ -1,4 +1,4 @@
-"""What Prometheus reads, and the alerts and the dashboard that are made of it."""
+"""Prometheus reads every documented metric, and alerts and dashboard use existing metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuskpoint_server.core.process import EXIT_ADDRESS
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "server" / "src" / "tuskpoint_server"
 FILES = ROOT / "deploy" / "helm" / "tuskpoint" / "files"
-"""The alerts and the dashboard, where the Helm chart finds them."""
+"""Alerts and dashboard, in the Helm chart."""
 UNITS = {"s": "_seconds", "By": "_bytes"}
 ENDINGS = {
     "counter": ["_total"],
@@ -54,7 +54,7 @@ FUNCTIONS = {
 
 
 class Served(NamedTuple):
-    """Names of metrics: those that can be, and the text that Prometheus read."""
+    """Names of all possible metrics, and the text that Prometheus read."""
 
     names: set[str]
     text: str
@@ -62,7 +62,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
-    """A server with TLS and Walrus that saved and certified a checkpoint."""
+    """Return the metrics of a server with TLS and Walrus that saved and certified a checkpoint."""
     folder = tmp_path_factory.mktemp("metrics")
     pem, created, log = write_certificates(folder / "tls"), folder / "created", folder / "log"
     command = [sys.executable, "-m", "tests.kit.servers.instruments", str(created)]
@@ -149,7 +149,7 @@ def test_alerts_and_panels_name_metrics_and_labels_that_exist(
 def test_a_missing_checkpoint_and_a_client_that_hangs_up_are_no_errors(
     name: str, expression: str
 ) -> None:
-    """Whatever selects calls by their status selects those that are fine, or neither of these."""
+    """An expression that selects calls by status excludes both normal codes, or names no code."""
     for operator, pattern in re.findall(r'status_code(=~|!~|!=|=)"([^"]*)"', expression):
         assert operator != "!=", "leaves out one status only"
         for normal in ("NOT_FOUND", "CANCELLED"):

@@ -1,4 +1,4 @@
-"""A server whose journal is in PostgreSQL: deaths, lost connections, and what it refuses."""
+"""A server with its journal in PostgreSQL survives kills and lost connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIRST_WANTED = pb.GetCheckpointRequest(ref=ref(FIRST))
 
 def config_of(url: str, directory: Path, **changed: Any) -> Config:
     fixed: dict[str, Any] = {"listen": "127.0.0.1:0", "flush_interval": 3600}
-    fixed["scrub_bytes_per_second"] = 0  # nothing else commits while a test holds a commit
+    fixed["scrub_bytes_per_second"] = 0  # no other task may commit while a test holds a commit
     return Config(data_dir=directory, journal=url, **fixed, **changed)
 
 
@@ -202,7 +202,7 @@ def test_another_kind_of_database_is_refused(
 async def test_a_commit_without_an_answer_is_looked_up(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    """A connection that breaks after the commit acknowledges it, one before stores nothing.
+    """A connection that breaks after the commit acknowledges the save; else nothing is stored.
 
     A driver that has lost track of the answers may not know yet that its connection is broken.
     """
@@ -233,7 +233,7 @@ async def test_a_commit_without_an_answer_is_looked_up(
 async def test_a_number_that_a_crash_gave_to_another_transaction_acknowledges_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PostgreSQL forgets in a crash which numbers it gave to transactions that wrote nothing."""
+    """In a crash, PostgreSQL forgets the numbers of transactions that wrote nothing."""
     with ExitStack() as running:
         try:
             settings = (
@@ -269,7 +269,8 @@ async def test_a_number_that_a_crash_gave_to_another_transaction_acknowledges_no
         async with serving(config_of(url_of(cluster.dsn), tmp_path)) as channel:
             stub = CheckpointServiceStub(channel)
             saved = 0
-            while not looked_for:  # PostgreSQL may have logged the number, and does not forget it
+            # PostgreSQL may have logged the number, and then does not forget it
+            while not looked_for:
                 assert saved < 10, "PostgreSQL never gave a number twice"
                 with monkeypatch.context() as patched:
                     patched.setattr(PipelinedConnection, "commit", crashes)

@@ -1,4 +1,4 @@
-"""What a server stores is sealed, from the first save to another server that adopts it."""
+"""All that a server stores is sealed, from the first save to its adoption on another server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuskpoint.errors import PreconditionFailed, Unavailable
 from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.core import process
 
-SECRET = "xylophone"  # in everything that an agent may write
+SECRET = "xylophone"  # occurs in everything that an agent may write
 
 
 def make_keys(path: Path) -> Path:
@@ -258,12 +258,12 @@ def test_a_server_without_its_keys_says_so_in_its_log(tmp_path: Path, keys: Path
             server.start()
 
 
-HIDDEN = "vibraphone"  # only in values
+HIDDEN = "vibraphone"  # occurs only in values
 
 
 @pytest.fixture
 def sealed(tmp_path: Path, keys: Path) -> Iterator[ServerProcess]:
-    """A server that seals its journal, too; nothing leaves it."""
+    """A server that seals its journal too; nothing is evicted from the journal."""
     variables = settings(keys, tmp_path / "blobs", TUSKPOINT_SEAL_JOURNAL="1")
     with ServerProcess(
         tmp_path / "one", {**variables, "TUSKPOINT_JOURNAL_BYTES": "1000000"}

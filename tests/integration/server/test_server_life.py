@@ -1,4 +1,4 @@
-"""How the server starts, refuses to start, and drains."""
+"""The server starts, refuses to start, and drains as documented."""
 
 from __future__ import annotations
 

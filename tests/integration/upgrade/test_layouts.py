@@ -1,4 +1,4 @@
-"""A server of today opens what servers of older versions left, and loses nothing of it."""
+"""A server of today opens the data of older versions, and loses nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KILLS = [
     ("layout-2-sealed", "journal.before_resealed"),
 ]
 SEALED = [
-    # Of a family without threads nothing is needed any more.
+    # The values of a family without threads are not needed.
     "SELECT data FROM contents WHERE family IN (SELECT family FROM threads)",
     "SELECT data FROM writes",
     "SELECT answer FROM requests",
@@ -54,7 +54,7 @@ TELL_SEALING = (
 
 
 def older(tmp_path: Path, layout: str, **settings: str) -> ServerProcess:
-    """Return a server that did not start yet, over what an older one left."""
+    """Return a server over the data of an older server; the caller starts it."""
     data_dir = tmp_path / "server" / "data"
     data_dir.mkdir(parents=True)
     variables = lay_out(layout, data_dir)
@@ -63,7 +63,7 @@ def older(tmp_path: Path, layout: str, **settings: str) -> ServerProcess:
 
 
 def export(server: ServerProcess, tmp_path: Path) -> bytes:
-    """Return what the command line exports of all threads."""
+    """Return the export of all threads by the command line."""
     file = tmp_path / "exported.jsonl"
     command = ["--target", server.target, "export", "--force", str(file)]
     done = run_forked(main, command, own_environment())
@@ -90,7 +90,7 @@ def test_an_older_journal_is_migrated_and_served(tmp_path: Path, layout: str) ->
 
 
 def check(server: ServerProcess, layout: str) -> None:
-    """Check that a journal says that it is migrated, and has sealed bytes of the new format."""
+    """Check that a journal reports its migration, and has sealed bytes of the new format."""
     facts = dict(rows_of_server(server.data_dir, "SELECT name, value FROM journal_info"))
     assert (facts["migration"], facts["bound"]) == (str(LATEST), "1")
     assert facts.get("sealing") == ("3" if layout.endswith("-sealed") else None)
@@ -150,7 +150,7 @@ def test_what_does_not_open_is_told_and_concerns_its_checkpoint_alone(tmp_path: 
 @pytest.mark.sqlite
 @pytest.mark.crash
 def test_servers_of_layout_2_stop_before_sealed_values_are_bound(tmp_path: Path) -> None:
-    """While one is connected, all seal as that one can read; it has no lock of a later layout."""
+    """A connected older server makes all servers seal in its format; it has no newer lock."""
     with in_postgres(postgres()), older(tmp_path, "layout-2-sealed") as server:
         url = journal_of(server.data_dir)
         watcher = psycopg.connect(url, autocommit=True)
@@ -206,7 +206,7 @@ def test_the_blobs_of_an_older_server_are_recovered(tmp_path: Path, layout: str)
     with ServerProcess(recovered.parent, settings) as again:
         again.start()
         later_lines = set(export(again, tmp_path).splitlines())
-        # What was certified is there, byte for byte; what was saved later never reached a blob.
+        # Certified values are there, byte for byte; later saves never reached a blob.
         lines = {line for line in expected(layout).splitlines() if b'"forked"' in line}
         assert lines
         assert lines <= later_lines

@@ -1,4 +1,4 @@
-"""Servers of an older layout that still use a shared journal while the first newer ones run."""
+"""Servers of an older layout keep working on a shared journal while newer servers start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuskpoint import Client
 pytestmark = pytest.mark.postgresql
 
 SERVERS, ACKNOWLEDGED = 3, 15
-USE = 0x7475736C  # first key of the lock that every server holds; layout 1 knows no other one
+USE = 0x7475736C  # first key of the lock that every server holds; layout 1 has no other key
 SCHEMA = "hashtext(current_schema())"
 LABELLED = """
 WITH renamed AS (
@@ -40,7 +40,7 @@ SELECT number, seq, incarnation, 3, '', head_id, 0, 1 FROM renamed
 
 
 class OlderServer:
-    """Writes rows as a server of layout 1 does: it knows no MACs, and leaves them as they are."""
+    """Writes rows as a server of layout 1: it does not know MACs, and leaves them unchanged."""
 
     def __init__(self, url: str) -> None:
         self._connection = psycopg.connect(url, autocommit=True)
@@ -51,7 +51,7 @@ class OlderServer:
         self._connection.execute(LABELLED, {"thread": thread_id, "label": label})
 
     def close(self) -> None:
-        """Stop."""
+        """Close the connections."""
         self._connection.close()
 
 
@@ -62,7 +62,7 @@ def in_a_database() -> Iterator[None]:
 
 
 def new_servers(folder: Path, layout: str) -> tuple[list[ServerProcess], str]:
-    """Return servers that did not start yet, over what older ones left, and their journal."""
+    """Return servers over the data of older servers, and their journal; the caller starts them."""
     data_dir = folder / "server-0" / "data"
     data_dir.mkdir(parents=True)
     settings = {
@@ -76,12 +76,12 @@ def new_servers(folder: Path, layout: str) -> tuple[list[ServerProcess], str]:
 
 
 def facts(server: ServerProcess) -> dict[str, str]:
-    """Return what the journal has noted of itself."""
+    """Return the facts that the journal stores about itself."""
     return dict(rows_of_server(server.data_dir, "SELECT name, value FROM journal_info"))
 
 
 def is_migrated(server: ServerProcess) -> bool:
-    """Return whether nothing is left that older servers wrote."""
+    """Return whether no row of older servers is left."""
     known = facts(server)
     return known.get("bound") == "1" and known.get("sealing", "3") == "3"
 
@@ -115,7 +115,7 @@ def test_servers_are_replaced_one_after_another_while_agents_save(
             for _ in acknowledged(writer, checker, ACKNOWLEDGED):
                 pass
             checker.check_new(targets[: number + 1])
-        while not is_migrated(servers[0]):  # ends with the test's time
+        while not is_migrated(servers[0]):  # the time limit of the test ends this loop
             for _ in acknowledged(writer, checker, 1):
                 pass
         for _ in acknowledged(writer, checker, ACKNOWLEDGED):
@@ -126,7 +126,7 @@ def test_servers_are_replaced_one_after_another_while_agents_save(
         assert checker.findings.half_visible == []
         assert unexpected(checker.record) == []
         exported = export(servers[2], tmp_path).splitlines()
-        assert set(expected(layout).splitlines()[:-1]) <= set(exported)  # the last line counts
+        assert set(expected(layout).splitlines()[:-1]) <= set(exported)  # the last line has totals
         saved = [checkpoint.label for checkpoint in client.history("shared")]
         assert saved == [labels.get(number, "") for number in range(SERVERS)]
         client.flush()

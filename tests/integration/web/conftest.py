@@ -1,4 +1,4 @@
-"""A server that also speaks HTTP, for all tests of a module."""
+"""A server that also serves HTTP, for all tests of a module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuskpoint_server.config.settings import Config
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """Settings of a server that asks for no token."""
+    """Settings of a server that requires no token."""
     return Config(
         listen="127.0.0.1:0",
         http_listen="127.0.0.1:0",
@@ -27,7 +27,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def both(settings: Config) -> AsyncIterator[Server]:
-    """A server on two ports: for gRPC and for HTTP."""
+    """A server on two ports, for gRPC and for HTTP."""
     async with serve.running_server(settings) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Every method of the contract, over gRPC and over HTTP on one server: the answers are the same."""
+"""Every method of the contract gives the same answers over gRPC and over HTTP."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ HTTP_WAYS = (*WIRES, PLAIN)
 WAYS = (GRPC, *map(str, HTTP_WAYS))
 Calls = GrpcCaller | HttpCaller
 
-# What differs between tenants that have and ask the same: times, hashes of what has times, the size
-# of what was compressed, figures of the server, statistics of the index.
+# Fields that differ between tenants with equal data: times, hashes over times, sizes of compressed
+# data, figures of the server, statistics of the index.
 _UNSTEADY = re.compile(
     r'\n *"(ts|\w+_time|\w*blob_id|identifier|receipt|signature|\w*sha256|\w+_bytes|distance'
     r'|vectors|\w*indexed_checkpoints)": .*|,$',
@@ -68,7 +68,7 @@ class HttpTenant(Tenant):
 async def running(
     directory: Path, grants: Sequence[Grant]
 ) -> AsyncIterator[tuple[Server, grpc.aio.Channel, httpx.AsyncClient, Mapping[str, str]]]:
-    """Run a server that asks for tokens; yield it, a client of each kind, and the tokens."""
+    """Run a server that requires tokens; yield it, a client of each kind, and the tokens."""
     tokens = write_tokens(directory / "tokens.toml", grants)
     config = Config(
         trail="off",
@@ -91,7 +91,7 @@ def test_every_method_has_an_example() -> None:
 
 
 async def all_heard(tenant: Tenant) -> dict[str, str]:
-    """Make every call with names of nobody and with the tenant's own; return what it returns."""
+    """Make every call with unknown names and with the tenant's own names; return the answers."""
     names = await furnish(tenant)
     await tenant.client.save(OWN, {"plan": ["look around"]}, vector=[0, 1])
     descriptor = await tenant.client.handoff(OWN)
@@ -105,7 +105,7 @@ async def all_heard(tenant: Tenant) -> dict[str, str]:
     ):
         for path, requests in probes(probe_names).items():
             if path == methods.PREVIEW_RETENTION.path:
-                requests = requests[:1]  # the other asks for an age of seconds
+                requests = requests[:1]  # the second request asks for an age of seconds
             calls += [(whose, path, request, probe_names) for request in requests]
     heard = {}
     for number, (whose, path, request, probe_names) in enumerate(calls):
@@ -145,7 +145,7 @@ async def outcome(calls: Calls, path: str, request: Request | bytes) -> Outcome:
 
 
 def spoiled(path: str, method: MethodDescriptor) -> Any:
-    """Return a request whose texts have a character that none may have."""
+    """Return a request whose texts contain a forbidden character."""
     if path == methods.EXCHANGE.path:
         return [pb.ExchangeRequest(frames=[pb.Frame(id=1)])]
     request: Any = message_factory.GetMessageClass(method.input_type)()
@@ -184,7 +184,7 @@ async def test_every_method_refuses_alike(tmp_path: Path) -> None:
                 if request is nothing and wire.codec == "json" and token is not None:
                     assert isinstance(actual, ReportedError)
                     assert isinstance(expected, ReportedError)
-                    # Each format has a problem of its own.
+                    # The message about malformed JSON differs between formats.
                     actual = replace(actual, message=expected.message, metadata=expected.metadata)
                 assert actual == expected, f"{path} over {wire}"
             assert isinstance(expected, ReportedError), f"{path} was not refused"
@@ -196,7 +196,7 @@ async def test_every_method_refuses_alike(tmp_path: Path) -> None:
                 for request in (example, nothing):
                     answer = await compare(token, path, request)
                     assert answer.reason == "CREDENTIAL_INVALID"
-            if path != methods.EXCHANGE.path:  # its frames need scopes, not the stream
+            if path != methods.EXCHANGE.path:  # its frames need scopes, the stream does not
                 for request in (example, nothing):
                     answer = await compare(tokens["powerless"], path, request)
                     assert answer.reason == "SCOPE_MISSING"

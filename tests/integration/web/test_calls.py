@@ -1,4 +1,4 @@
-"""What is done around every call over HTTP: it is measured, masked, cancelled, and ended."""
+"""Calls over HTTP are measured, masked, cancelled and ended like calls over gRPC."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def serving(behavior: object, pipeline: CallPipeline) -> AsyncIterator[int
 async def begun(
     port: int, shape: str, wire: Wire, headers: str = "", *, ends: bool = True
 ) -> AsyncIterator[Connection]:
-    """Send a call on a connection of its own, all of it or without its end."""
+    """Send a call on a new connection, complete or without its end."""
     client, server = SHAPES[shape]
     streams = client or server
     body = wire.encoded(Text())

@@ -1,4 +1,4 @@
-"""Which pages of a browser may call, and what the console may load."""
+"""Only allowed web pages may call the server, and the console loads only its own files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settings(settings: Config) -> Config:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def with_tokens(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
-    """A client, with a token, of a server that asks for one."""
+    """A client with a token, and a server that requires tokens."""
     directory = tmp_path_factory.mktemp("tokens")
     tokens = write_tokens(directory / "tokens.toml")
     config = Config(
@@ -180,7 +180,7 @@ async def test_tokens_are_asked_for_before_anything_is_parsed(
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def console(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a console that was built."""
+    """A client of a built console."""
     assets = tmp_path / "assets"
     (assets / "static").mkdir(parents=True)
     (assets / "index.html").write_text("<!doctype html>")

@@ -1,4 +1,4 @@
-"""The page about HTTP: its commands run, and its example is the one that is tested."""
+"""The commands of the page about HTTP run, and its example is the tested example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls in plain JSON: values that a person can write, and errors that a person can read."""
+"""Calls in plain JSON have values that people can write, and errors that people can read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_state_goes_in_and_comes_out_as_json(both: Server, http: httpx.A
         assert "metadata" not in loaded["checkpoint"]
     async with AsyncClient(f"127.0.0.1:{both.port}") as client:
         assert (await client.load("plain")).state == STATE
-        # The same values have the same digests, so nothing of them is sent or stored again.
+        # The same values have the same digests, so they are neither sent nor stored again.
         saved = await client.save("plain", STATE)
         after = await client.load("plain", saved)
     versions = {channel["name"]: channel["digest"] for channel in channels}

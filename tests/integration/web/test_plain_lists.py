@@ -1,4 +1,4 @@
-"""Streams of answers as plain lists: lines of JSON, or one array."""
+"""Streams of answers are available as plain lists: lines of JSON, or one array."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ async def test_a_client_that_goes_away_cancels_its_list(headers: dict[str, str])
 
 
 class Counting:
-    """Answers with a number of texts of 1 KiB, and counts the texts that were taken."""
+    """Answers with a number of texts of 1 KiB, and counts the texts that the client read."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -1,4 +1,4 @@
-"""`/healthz` and `/readyz`, and what a wrong path is answered."""
+"""`/healthz` and `/readyz` answer probes, and a wrong path gets no page."""
 
 from __future__ import annotations
 

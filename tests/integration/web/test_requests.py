@@ -1,4 +1,4 @@
-"""What is a call over HTTP and what is none, and JSON at its edges."""
+"""HTTP requests are accepted or refused as calls, and JSON is converted correctly at its edges."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def refusal(http: httpx.AsyncClient, path: str, body: bytes | str) -> Repo
 
 def checkpoint(**fields: Any) -> dict[str, Any]:
     data = base64.b64encode(b'{"plan": 1}').decode()
-    version = {"integer": "9007199254740993"}  # no number of JavaScript
+    version = {"integer": "9007199254740993"}  # not exact as a number of JavaScript
     value = {"type": "json", "data": data}
     return {
         "ref": {"threadId": "json", "checkpointId": FIRST},
@@ -229,7 +229,7 @@ async def test_a_broken_stream_of_requests_is_refused(
 ) -> None:
     headers = {"content-type": "application/connect+json"}
     paths = [f"{THREADS}/VerifyThread"]
-    if code != "unimplemented":  # two requests, or none, are right for this one
+    if code != "unimplemented":  # for Exchange, two requests or none are valid
         paths.append(f"{CHECKPOINTS}/Exchange")
     for path in paths:
         answer = await http.post(path, content=body, headers=headers)

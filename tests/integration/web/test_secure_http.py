@@ -1,4 +1,4 @@
-"""TLS, certificates and tokens over HTTP, and the starts that are refused."""
+"""TLS, certificates and tokens work over HTTP, and insecure starts are refused."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def trust(ca: Path, client: Certificates | None = None) -> ssl.SSLContext:
 
 
 async def status(url: str, context: ssl.SSLContext, token: str = "") -> int:
-    """Make a call on a connection of its own; return its HTTP status, 0 if TLS refused it."""
+    """Make a call on a new connection; return its HTTP status, or 0 if TLS refused it."""
     headers = {"content-type": "application/json"}
     if token:
         headers["authorization"] = f"Bearer {token}"
@@ -133,7 +133,8 @@ async def test_a_new_certificate_is_shown_and_a_new_client_ca_counts_without_a_r
             await replaced.wait()
             assert await status(server.http_url, trust(new.ca, new)) == 200
             assert await status(server.http_url, old) == 0
-            old.load_verify_locations(new.ca)  # it trusts the server, but not the other way round
+            # the client trusts the server, but the server does not trust the client
+            old.load_verify_locations(new.ca)
             assert await status(server.http_url, old) == 0
             assert (await before.post(INFO, content=b"{}", headers=headers)).status_code == 200
 

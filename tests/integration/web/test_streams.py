@@ -1,4 +1,4 @@
-"""Streams over HTTP: both directions at once, readers that stand still, credentials that end."""
+"""Streams over HTTP run in both directions at once, and end for stalled readers and old tokens."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_readers_that_stand_still_are_ended_once_others_wait_for_memory(
 
 
 def standing_still(url: str, request: pb.LoadCheckpointRequest) -> socket.socket:
-    """Begin a call on a connection that nobody reads, and that takes little until then."""
+    """Start a call on a connection that is never read and that buffers few bytes."""
     host, _, port = url.removeprefix("http://").partition(":")
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -153,7 +153,7 @@ async def test_a_watch_does_not_outlive_its_token(
             async for piece in answer.aiter_raw():
                 for _ in envelopes.feed(piece):
                     seen += 1
-                    write_tokens(file)  # others
+                    write_tokens(file)  # other tokens
         assert seen == 1
         assert envelopes.error is not None
         error = reported(envelopes.error)

@@ -1,4 +1,4 @@
-"""Calls over HTTP, written and read byte by byte: no library of the server takes part."""
+"""Calls over HTTP, written and read byte by byte, without a library of the server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HTTP_STATUS = {
     grpc.StatusCode.UNAVAILABLE: 503,
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
-"""By the page on the Connect protocol; only what the tests meet."""
+"""HTTP statuses by the page on the Connect protocol; only statuses that the tests meet."""
 
 
 def contract() -> dict[str, MethodDescriptor]:
@@ -56,7 +56,7 @@ def contract() -> dict[str, MethodDescriptor]:
 
 @dataclass(frozen=True)
 class Wire:
-    """A way to put calls on HTTP: `connect` or `grpc-web`, with `json` or `proto`."""
+    """A way to send calls over HTTP: `connect` or `grpc-web`, with `json` or `proto`."""
 
     protocol: str
     codec: str
@@ -91,7 +91,7 @@ PLAIN = Wire("plain", "json")
 
 LINES = "application/x-ndjson"
 CONNECT = {"connect-protocol-version": "1"}
-"""The header with which clients of the Connect protocol get its form of errors."""
+"""Header with which clients of the Connect protocol ask for its form of errors."""
 
 
 def enveloped(data: bytes, flags: int = 0) -> bytes:
@@ -99,7 +99,7 @@ def enveloped(data: bytes, flags: int = 0) -> bytes:
 
 
 def refused_with(code: grpc.StatusCode, message: str, details: bytes) -> grpc.aio.AioRpcError:
-    """Return what gRPC would raise, so that one function reads both."""
+    """Return the error that gRPC would raise, so that one function reads both kinds."""
     nothing = grpc.aio.Metadata()
     trailing = grpc.aio.Metadata(("grpc-status-details-bin", details))
     return grpc.aio.AioRpcError(code, nothing, trailing if details else nothing, details=message)
@@ -120,7 +120,7 @@ def from_json(error: Mapping[str, Any]) -> grpc.aio.AioRpcError:
 
 
 def from_plain(error: Mapping[str, Any]) -> grpc.aio.AioRpcError:
-    """Read an error in the plain form; its details follow from its code and its members."""
+    """Read an error in the plain form, whose details follow from its code and its members."""
     code = _STATUS[error["code"]]
     status = status_pb2.Status(code=code.value[0], message=error["message"])
     metadata = error.get("metadata", {})
@@ -150,7 +150,7 @@ def from_trailers(trailers: Mapping[str, str]) -> grpc.aio.AioRpcError | None:
 
 
 class Envelopes:
-    """Takes the body of a stream apart; `error` is set at its end, if it has one."""
+    """Splits the body of a stream into messages; `error` has the error at its end, if any."""
 
     def __init__(self) -> None:
         self._left = b""
@@ -204,7 +204,7 @@ class GrpcCaller:
             answers.append(message)
             if path.endswith("/WatchThread"):
                 answer.cancel()
-                break  # it has no end
+                break  # the stream has no end
         return answers
 
 
@@ -218,7 +218,7 @@ class HttpCaller:
         self.headers = {} if token is None else {"authorization": f"Bearer {token}"}
 
     async def call(self, path: str, requests: Sequence[Message | bytes]) -> list[Message]:
-        """Make a call of any shape; return its answers, or raise what gRPC would raise."""
+        """Make a call of any shape; return its answers, or raise an error as gRPC does."""
         method = contract()[path]
         answer_class = message_factory.GetMessageClass(method.output_type)
         is_stream = method.client_streaming or method.server_streaming
@@ -232,7 +232,7 @@ class HttpCaller:
         async for data in self._stream(path, requests, is_stream=is_stream):
             answers.append(self.wire.decoded(answer_class, data))
             if path.endswith("/WatchThread"):
-                break  # it has no end
+                break  # the stream has no end
         return answers
 
     async def _plain(
@@ -250,7 +250,7 @@ class HttpCaller:
                     raise from_plain(json.loads(line)["error"])
                 yield self.wire.decoded(answer_class, line.encode())
                 if path.endswith("/WatchThread"):
-                    break  # it has no end
+                    break  # the stream has no end
 
     async def _unary(self, path: str, request: Message | bytes) -> bytes:
         kind = self.wire.kind(streams=False)
@@ -291,7 +291,7 @@ class HttpCaller:
 
 @asynccontextmanager
 async def http_client(url: str, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of an address that uses no proxy of the environment."""
+    """Return a client of an address that ignores proxies in the environment."""
     options.setdefault("trust_env", False)
     async with httpx.AsyncClient(base_url=url, timeout=WAIT_S, **options) as client:
         yield client

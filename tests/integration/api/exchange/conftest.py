@@ -1,4 +1,4 @@
-"""A journal that can be held at its commits, and an archive that certifies nothing."""
+"""A journal whose commits a test can hold, and an archive that certifies nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuskpoint_server.archive.archive import Archive
 
 @pytest.fixture
 async def hold(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hold]:
-    """Commits that can be held. Released before the server ends."""
+    """Commits that a test can hold. Released before the server ends."""
     held = Hold(monkeypatch)
     yield held
     held.release()
@@ -22,7 +22,7 @@ async def hold(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 @pytest.fixture
 def never_certified(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """No wait for certification ends by itself; the event: one has begun."""
+    """Keep waits for certification from ending; the event is set when the first wait starts."""
     begun = asyncio.Event()
 
     async def never(*arguments: object) -> None:

@@ -56,14 +56,14 @@ def new_session() -> bytes:
 
 
 def reason_of(answer: pb.Answer) -> str:
-    """Return the reason of an answer that is an error; empty for others."""
+    """Return the reason of an error answer; empty for other answers."""
     if not answer.HasField("error"):
         return ""
     return errors_pb2.ErrorReason.Name(answer.error.reason).removeprefix("ERROR_REASON_")
 
 
 class Stream:
-    """A stream, message by message."""
+    """A stream that is read message by message."""
 
     def __init__(self, call: Any) -> None:
         self.call = call
@@ -85,7 +85,7 @@ class Stream:
         return list(response.answers)
 
     async def read_to(self, number: int) -> pb.Answer:
-        """Read until a frame has its last answer, and return that."""
+        """Read until a frame has its last answer; return this answer."""
         while True:
             for answer in self.answers:
                 if answer.id == number and answer.last:
@@ -93,7 +93,7 @@ class Stream:
             assert await self.read() is not None, f"no answer to {number}"
 
     async def end(self) -> ReportedError | None:
-        """Read to the end; return what the stream was refused with, if it was."""
+        """Read to the end; return the error of the stream, if it was refused."""
         try:
             while await self.read() is not None:
                 pass
@@ -108,7 +108,7 @@ class Stream:
 
     @property
     def numbers(self) -> list[int]:
-        """The frames that have an answer, in the order of the answers."""
+        """Frames with an answer, in the order of the answers."""
         return [each.id for each in self.answers]
 
 
@@ -126,7 +126,7 @@ async def opened(channel: grpc.aio.Channel, **options: Any) -> AsyncIterator[Str
 async def run(
     channel: grpc.aio.Channel, *messages: Iterable[pb.Frame] | pb.ExchangeRequest
 ) -> tuple[Stream, ReportedError | None]:
-    """Send messages and end the stream; return it with its answers, and how it was refused."""
+    """Send messages and end the stream; return the stream, and its error if it was refused."""
     async with opened(channel) as stream:
         for each in messages:
             request = each
@@ -135,14 +135,14 @@ async def run(
             try:
                 await stream.call.write(request)
             except (grpc.aio.AioRpcError, grpc.aio.UsageError):
-                break  # the server ended it; what is to be read says why
+                break  # the server ended the stream; the answers say why
         else:
             await stream.call.done_writing()
         return stream, await stream.end()
 
 
 class Hold:
-    """Holds the writer at its commits while it is closed."""
+    """Blocks the writer at its commits while closed."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._open = threading.Event()

@@ -1,4 +1,4 @@
-"""`Exchange`: batches of saves, writes and loads on one stream, and an answer to each frame."""
+"""`Exchange` carries batches of saves, writes and loads on one stream, and answers each frame."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ async def test_a_refused_frame_leaves_the_stream_and_the_others_alone(
             save(1, FIRST, thread_id="", agent_id="x" * 300),
             save(2, channels=[channel("x", digest=bytes(32)), channel("y", digest=bytes(32))]),
             save(3, SECOND, channels=[channel("a", large=large(8)), channel("a")]),
-            *reversed(chunks(3, [b"12345678"], 4)),  # dropped, in whatever order
+            *reversed(chunks(3, [b"12345678"], 4)),  # dropped, in any order
             save(4, SECOND, channels=[channel("a", large=large(4), digest=b"1" * 32)]),
             *chunks(4, [b"1234"]),
             save(5, SECOND, metadata=b"[]"),

@@ -1,4 +1,4 @@
-"""What an `Exchange` stream takes at most: frames, bytes and time, with clients of any manners."""
+"""An `Exchange` stream has bounds of frames, bytes and time, whatever its client does."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MIB = 1024 * 1024
 
 
 class Watched(exchange.Exchange):
-    """A stream that records the most it held, and when it stops reading."""
+    """A stream that records its greatest size, and the moment when it stops reading."""
 
     opened: asyncio.Queue[Watched]
 
@@ -71,14 +71,14 @@ class Watched(exchange.Exchange):
 
 @pytest.fixture
 async def streams(monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[Watched]:
-    """The streams that were opened, oldest first."""
+    """Streams that were opened, oldest first."""
     Watched.opened = asyncio.Queue()
     monkeypatch.setattr(servicer, "Exchange", Watched)
     return Watched.opened
 
 
 async def deaf(server: Server, *messages: pb.ExchangeRequest) -> asyncio.StreamWriter:
-    """Open a stream, send messages, and let no byte of an answer through."""
+    """Open a stream, send messages, and read no byte of the answers."""
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     sent = b"".join(http2.message(each.SerializeToString()) for each in messages)
     writer.write(http2.opening(EXCHANGE, window=0) + http2.data(sent))
@@ -128,7 +128,8 @@ async def test_loads_of_one_message_leave_other_streams_their_turn(
 ) -> None:
     loop, load_inline = asyncio.get_running_loop(), Checkpoints.load_inline
     turns: list[int] = []
-    batches: list[tuple[int, int]] = []  # loads, and the turns that others had before
+    # number of loads, and the number of turns of other tasks before
+    batches: list[tuple[int, int]] = []
 
     def watched(self: Checkpoints, tenant: str, loads: Any) -> Any:
         batches.append((len(loads), len(turns)))

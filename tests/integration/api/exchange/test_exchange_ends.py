@@ -1,4 +1,4 @@
-"""How an `Exchange` stream ends, and how its calls end."""
+"""An `Exchange` stream and its calls end correctly in every case."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_drain_answers_frames_already_read_and_begins_no_more(
         await never_certified.wait()
         hold.close()
         await stream.send(
-            get(2, view=VIEW_JSON),  # a task loads it
+            get(2, view=VIEW_JSON),  # a load in its own task
             save(3, SECOND, durability=CERTIFIED),
             save(4, THIRD, channels=[channel("a", large=large(2))]),
             chunk(4, b"1"),
@@ -309,7 +309,7 @@ async def test_saves_of_a_client_that_went_away_are_committed(
     assert await server.pipeline.drain(30), "the stream has ended on the server too"
     hold.release()
     server.pipeline._draining.clear()
-    # Journaled after the saves that the client left behind.
+    # This call is journaled after the saves of the client that left.
     await checkpoints.SetLabel(pb.SetLabelRequest(ref=ref(SECOND), label="kept"))
     assert sorted(await stored(checkpoints)) == [FIRST, SECOND]
     assert not [record for record in caplog.records if record.levelname == "ERROR"]

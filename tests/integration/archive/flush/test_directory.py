@@ -1,4 +1,4 @@
-"""Flushes into a blob directory: the files that they store, and the ways to find them again."""
+"""Flushes into a blob directory store files that can be found again."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path
             values = await home.archive.read_values(places, digests)
             assert values.keys() == set(digests)
         assert data_of(await home.from_blobs(key("3")))["stays"] == b"x" * 900
-        # A label makes a row that needs evicted values anew.
+        # A label creates a row that needs evicted values again.
         await home.journal.set_label(TENANT, key("0"), "first")
         await home.flush()
         assert await check_certified(home) == 6

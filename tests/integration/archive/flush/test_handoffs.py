@@ -1,4 +1,4 @@
-"""Bundles of hand-offs: stored and read back, and found again by the records of a thread."""
+"""Bundles of hand-offs are stored, read back, and found by the records of a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flushes into Walrus: quilts, their cost, and concurrent puts."""
+"""Flushes into Walrus store quilts at a known cost, in concurrent puts if necessary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recovering a journal from the newest catalog of another, and comparing the two."""
+"""Recovers a journal from the newest catalog of another journal, and compares the two."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THREADS = (
     " CASE WHEN deleted THEN 0 ELSE retention_s END,"
     " CASE WHEN deleted THEN FALSE ELSE unsearchable END FROM threads ORDER BY thread_id"
 )
-# Writes that wait for their checkpoint are stored with it: to recovery they are nothing either.
+# Writes that wait for their checkpoint are stored with it, so recovery ignores them.
 NOTHING = (
     "SELECT thread_id, incarnation, deleted_through FROM threads"
     " WHERE NOT deleted AND retention_s = 0 AND NOT unsearchable"
@@ -55,7 +55,7 @@ WRITES = (
 
 
 async def newest(home: House) -> RecoverySource:
-    """Return the newest certified catalog of a journal, as the blobs hold it."""
+    """Return the newest certified catalog of a journal, from its blobs."""
     known = await home.archive.catalog(TENANT)
     assert known is not None
     return await read_source(home.store, known.location, Kind.CATALOG, home.keys, TENANT)
@@ -89,20 +89,20 @@ async def recover(
 async def recovered_house(
     directory: Path, home: House, *, skip_damaged: bool = False
 ) -> AsyncIterator[House]:
-    """Recover from the newest catalog of a journal, and go on with what was recovered."""
+    """Recover from the newest catalog of a journal, and open the recovered journal."""
     await recover(directory, home.store, await newest(home), home.clock, skip_damaged=skip_damaged)
     async with house(directory, home.store, home.clock, keys=home.keys) as opened:
         yield opened
 
 
 async def compare(before: House, after: House) -> int:
-    """Check that a recovered journal says and holds what the first one had certified.
+    """Check that a recovered journal equals the certified state of the first journal.
 
-    Everything of the first one has to be certified. Returns the number of checkpoints.
+    All of the first journal must be certified. Returns the number of checkpoints.
     """
     threads = await before.ask(THREADS)
     there = await after.ask(THREADS)
-    # Of a thread that is empty nothing needs to be stored: it is as before it began.
+    # An empty thread needs nothing in the blob store: it is as before its start.
     begun = {name: state for name, *state in await before.ask(NOTHING)}
     back = [row for row in there if row[2] and row[0] in begun]
     for name, incarnation, _, through, *_ in back:
@@ -141,7 +141,7 @@ async def compare(before: House, after: House) -> int:
 
 
 async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) -> None:
-    """Append checkpoints whose text grows, each in a flush of its own."""
+    """Append checkpoints with growing text, each in its own flush."""
     for number in range(start, start + count):
         await home.journal.save_checkpoint(
             TENANT,

@@ -1,4 +1,4 @@
-"""Single promises of recovery: heads, removals, hand-offs, manifests, snapshots, generations."""
+"""Recovery keeps its single promises: heads, removals, hand-offs, manifests, snapshots."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ async def test_what_takes_more_than_the_memory_is_refused_or_left_out(
     home: House, tmp_path: Path
 ) -> None:
     await grow(home, 1, "small")
-    large = draft("0000", "", {"text": b"x" * 200_000}, thread_id="large")  # packed, it is small
+    # the packed value is small
+    large = draft("0000", "", {"text": b"x" * 200_000}, thread_id="large")
     await home.journal.save_checkpoint(TENANT, large)
     await home.flush()
     source = await newest(home)
@@ -132,7 +133,7 @@ async def test_forks_and_rollbacks_keep_their_lineage(home: House, tmp_path: Pat
             " WHERE thread_id = 'fork'"
         )
         assert origin == "t:0001"
-        # First answers are in no blob: a retry is a new request.
+        # Answers of requests are not in the blobs: a retry is a new request.
         again = LineageRows(second.journal.database).fork(TENANT, key("0001"), "fork", "a request")
         await refused(again, Reason.THREAD_EXISTS)
 
@@ -292,7 +293,7 @@ async def take_snapshot(home: House, *threads: str) -> Snapshot:
 
 
 def rejected(members: Sequence[BlobMember], beginning: str) -> Reason | None:
-    """Reject what holds the log of a thread whose name begins so."""
+    """Let the store reject the log of threads whose names have a prefix."""
     logs = [decode_segment(member.data, "") for member in members if member.kind == Kind.SEGMENT]
     matches = any(log.thread_id.startswith(beginning) for log in logs)
     return Reason.BLOB_REJECTED if matches else None

@@ -1,4 +1,4 @@
-"""What is lost, damaged or replaced: refused with both hashes, or left out if asked to."""
+"""Lost, damaged or replaced objects are refused with both hashes, or left out on request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_lost_checkpoints_are_left_out_and_named(
     async with house(directory, store, home.clock, keys=home.keys) as second:
         assert await keys_of(second, "t") == [key("0000"), key("0001")]
         await second.flush()
-        # What was left out is recorded as removed: the next recovery needs no permission.
+        # Left-out checkpoints are recorded as removed: the next recovery needs no permission.
         async with recovered_house(tmp_path / "third", second) as third:
             assert await keys_of(third, "t") == [key("0000"), key("0001")]
             assert len(await keys_of(third, "other")) == 3
@@ -110,7 +110,7 @@ async def test_a_tampered_byte_is_refused_with_both_hashes(
 async def test_a_false_manifest_with_true_hashes_is_refused(
     home: House, store: MemoryStore, tmp_path: Path
 ) -> None:
-    """As someone could write it who has the keys, but not the content."""
+    """A forger with the keys, but without the content, could write such a manifest."""
     await grow(home, 2)
     true = await home.manifest()
     first, second = (entry.record for entry in true.entries.values())

@@ -34,7 +34,7 @@ KINDS = (
 
 
 async def go_on(home: House, thread_id: str) -> None:
-    """Save a checkpoint that inherits everything from the head of a thread."""
+    """Save a checkpoint that inherits all values from the head of a thread."""
     checkpoint = await home.journal.load(TENANT, (await keys_of(home, thread_id))[-1], View.FULL)
     assert checkpoint is not None
     assert checkpoint.state is not None
@@ -55,7 +55,7 @@ async def go_on(home: House, thread_id: str) -> None:
 
 
 async def check(home: House, directory: Path) -> None:
-    """Recover, compare, go on, and recover what has come of it."""
+    """Recover, compare, continue, and recover the continued journal."""
     async with recovered_house(directory / "second", home) as second:
         await compare(home, second)
         names = [str(name) for [name] in await second.ask("SELECT thread_id FROM threads")]
@@ -70,14 +70,14 @@ async def check(home: House, directory: Path) -> None:
 
 
 class Recovering(History):
-    """Recovers after each flush, and does more of what has to come back."""
+    """Recovers after each flush, and adds steps for further kinds of recovered data."""
 
     async def latest(self, thread_id: str, ns: str = "") -> str:
         names = [key.checkpoint_id for key in await keys_of(self.house, thread_id)]
         return max(names, default="") if not ns else ""
 
     async def grow(self, thread_id: str, **more: Any) -> None:
-        """Append a checkpoint that says more than those of `save`."""
+        """Append a checkpoint with more fields than the checkpoints of `save`."""
         self.made += 1
         parent_id = await self.latest(thread_id, more.get("ns", ""))
         made = draft(f"{self.made:06d}", parent_id, thread_id=thread_id, **more)
@@ -135,7 +135,7 @@ class Recovering(History):
         await self.removal.delete_runs(TENANT, ["inner"])
 
     async def items(self) -> None:
-        """Put and delete items, some of which have expired before the next step."""
+        """Put and delete items, some of which expire before the next step."""
         items, changes = self.house.journal.items, []
         for key in self.random.choices("abc", k=2):
             value = b'{"x":"%b"}' % self.content().hex().encode()

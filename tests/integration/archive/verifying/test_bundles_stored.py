@@ -1,4 +1,4 @@
-"""Bundles of hand-offs in a blob store: put, read back, fetched by hash, refused if changed."""
+"""Bundles of hand-offs are put, read back, fetched by hash, and refused if changed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def closure_of(home: House, name: str = "") -> Closure:
 
 
 def known(location: BlobLocation) -> BlobLocation:
-    """Return what a descriptor says of a bundle: its blob and its hash."""
+    """Return the part of a location that a descriptor contains: blob and hash."""
     return BlobLocation(location.sha256, 0, location.blob_id, location.identifier)
 
 
@@ -52,7 +52,7 @@ def small() -> MemoryStore:
 
 @pytest.fixture
 async def parted(tmp_path: Path, small: MemoryStore) -> AsyncIterator[House]:
-    """A house whose store takes only small members."""
+    """A journal and its archive, whose store accepts only small members."""
     async with house(tmp_path, small) as opened:
         yield opened
 

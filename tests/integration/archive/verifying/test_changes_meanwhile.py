@@ -1,4 +1,4 @@
-"""Threads that change while they are verified, and bounds on concurrent reads."""
+"""Threads can change during their verification, and concurrent reads are bounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 class InterruptedStore(MemoryStore):
-    """A store in which something happens right before a read."""
+    """A store that calls a hook right before a read."""
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
         super().__init__(limits)
@@ -41,7 +41,7 @@ class InterruptedStore(MemoryStore):
 
 @asynccontextmanager
 async def three(root: Path) -> AsyncIterator[tuple[House, InterruptedStore]]:
-    """A house with three certified checkpoints, each in a segment of its own."""
+    """A journal and its archive with three certified checkpoints, each in its own segment."""
     store = InterruptedStore()
     async with house(root, store) as home:
         for number in (1, 2, 3):
@@ -133,7 +133,7 @@ async def test_a_thread_that_is_deleted_meanwhile(tmp_path: Path) -> None:
 
 
 async def test_bytes_that_moved_are_read_where_they_lie_now(tmp_path: Path) -> None:
-    """Catalogs, runs and segments name a place as a hint; the journal knows better."""
+    """Locations in catalogs, runs and segments are hints; the journal has the current location."""
     async with three(tmp_path) as (home, store):
         segment = await place(home, "1")
         store.packs["moved"] = store.packs.pop(segment.blob_id)

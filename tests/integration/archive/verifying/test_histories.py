@@ -13,7 +13,7 @@ from tuskpoint_server.core.errors import Reason, Refusal
 
 
 async def check_verdicts(home: House, *, gaps: bool = False) -> int:
-    """Verify every thread after a flush; return how many checkpoints passed."""
+    """Verify every thread after a flush; return the number of checkpoints that passed."""
     passed = 0
     for thread_id, deleted, seq, certified_seq in await home.ask(
         "SELECT thread_id, deleted, seq, certified_seq FROM threads"

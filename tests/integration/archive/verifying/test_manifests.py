@@ -1,4 +1,4 @@
-"""The manifest of one thread: folded from the runs, and stored as a blob of its own."""
+"""The manifest of one thread is folded from the runs, and stored as a separate blob."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 
 async def grow(home: House, count: int, thread_id: str = "t", start: int = 0) -> None:
-    """Append checkpoints, each with a flush of its own."""
+    """Append checkpoints, each with its own flush."""
     for number in range(start, start + count):
         name, before = f"{number:04d}", f"{number - 1:04d}" if number else ""
         await home.journal.save_checkpoint(
@@ -42,7 +42,7 @@ async def stored(home: House, manifest: Manifest) -> BlobLocation:
 
 
 async def read_back(store: BlobStore, location: BlobLocation) -> Manifest:
-    """Return the manifest at a location; its ID and hash are all that is known."""
+    """Return the manifest at a location, of which only the blob ID and the hash are known."""
     data = await store.get(BlobLocation(location.sha256, 0, location.blob_id, location.identifier))
     if json.loads(data)["kind"] == "parts":
         listed = decode_parts(data, location, 1 << 30)
@@ -140,7 +140,7 @@ async def test_a_blob_that_cannot_be_read_back_is_reported(
 async def test_runs_that_a_later_catalog_dropped_are_not_asked_for(
     tmp_path: Path, small: MemoryStore
 ) -> None:
-    """The catalog is read, then the runs: a flush may come between."""
+    """A flush may come between the read of the catalog and the read of its runs."""
     async with house(tmp_path, small) as home:
         await grow(home, 9)
         read_many = small.get_many

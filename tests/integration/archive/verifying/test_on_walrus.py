@@ -1,4 +1,4 @@
-"""Verifying blobs on Walrus that are intact, expired, damaged or out of reach."""
+"""Blobs on Walrus that are intact, expired, damaged or out of reach get the right verdicts."""
 
 from __future__ import annotations
 

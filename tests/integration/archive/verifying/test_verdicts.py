@@ -1,4 +1,4 @@
-"""Verdicts on intact checkpoints, on uncertified ones, and on every kind of damage."""
+"""Intact checkpoints, uncertified checkpoints and every kind of damage get the right verdicts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = [name(number) for number in range(FEW)]
 
 
 async def grow(home: House, count: int, start: int = 0, thread_id: str = "t") -> None:
-    """Append checkpoints with values of their own, an inherited one and a write."""
+    """Append checkpoints, each with its own values, an inherited value and a write."""
     for number in range(start, start + count):
         large = channel("large", random.Random(1).randbytes(5000))
         channels = (
@@ -61,7 +61,7 @@ async def late_writes(home: House, numbers: Sequence[int]) -> None:
 
 
 async def certified(home: House) -> None:
-    """Certify each checkpoint with a flush of its own, and late writes with another."""
+    """Certify each checkpoint with its own flush, and late writes with another flush."""
     for number in range(FEW):
         await grow(home, 1, number)
         await home.flush()
@@ -178,7 +178,7 @@ async def test_copies_are_verified_by_the_segments_of_their_origin(
 async def test_a_copy_of_what_a_copy_saved_again_is_verified_by_the_newer_segment(
     home: House,
 ) -> None:
-    """The segment of its writes has the row of the first thread, whose numbers are greater."""
+    """The segment of the writes has the row of the first thread, whose numbers are greater."""
     await certified(home)
     lineage = LineageRows(home.journal.database)
     await lineage.fork(TENANT, key(name(3)), "fork", "")
@@ -229,7 +229,7 @@ async def test_a_damaged_segment_fails_its_checkpoints(
     }[damage]
     stored.write_bytes(bad)
     verification = await verify(home)
-    hit = [name(7)] if ordinal == 0 else NAMES  # all late writes lie in one segment
+    hit = [name(7)] if ordinal == 0 else NAMES  # all late writes are in one segment
     assert verification.kinds == {
         checkpoint_id: FAIL if checkpoint_id in hit else PASS for checkpoint_id in NAMES
     }
@@ -245,7 +245,7 @@ async def test_a_damaged_segment_fails_its_checkpoints(
 
 
 async def test_a_damaged_segment_fails_every_thread_that_names_it(home: House, blobs: Path) -> None:
-    """All checkpoints inherit a value that only the first one's segment holds."""
+    """All checkpoints inherit a value that only the segment of the first checkpoint contains."""
     await certified(home)
     first = (await segments_of(home, name(0)))[0]
     MemberFile.at(blobs, first).flip()
@@ -288,7 +288,7 @@ async def test_a_store_that_cannot_be_read_gives_no_verdict(home: House, blobs: 
     [location, *_] = await segments_of(home, name(7))
     path = blob_path(blobs, location.blob_id)
     path.unlink()
-    path.mkdir()  # reading it is an error that says nothing of what was stored
+    path.mkdir()  # reading a directory is an error that says nothing about the stored bytes
     await refused(verify(home), Reason.BLOB_UNAVAILABLE)
 
 
@@ -427,7 +427,7 @@ async def test_a_certified_checkpoint_that_is_missing_from_the_manifest(home: Ho
     await home.flush()
     await grow(home, 1, 1)
     await tamper(home, "UPDATE threads SET certified_seq = seq")
-    await bind_again(home.journal.database)  # as if the server had set it so
+    await bind_again(home.journal.database)  # as if the server had set the number
     await tamper(home, "UPDATE members SET last_seq = 99 WHERE last_seq IS NOT NULL")
     verification = await verify(home)
     assert verification.kinds == {name(0): PASS, name(1): FAIL}

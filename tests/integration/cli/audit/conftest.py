@@ -1,4 +1,4 @@
-"""Blobs that a stopped server left, made once for all audits of a run."""
+"""Blobs of a stopped server, created once for all audits of a run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tuskpoint.cli import main
 
 @pytest.fixture(scope="session")
 def left(tmp_path_factory: pytest.TempPathFactory) -> House:
-    """The blobs of a stopped server; no test changes them."""
+    """The blobs of a stopped server; no test may change them."""
     return kit.left_behind(tmp_path_factory.mktemp("audited"), {})
 
 
 @pytest.fixture
 def house(left: House, tmp_path: Path) -> House:
-    """A copy that may be damaged."""
+    """A copy of the blobs, which a test may damage."""
     return left.copied(tmp_path)
 
 
 @dataclass
 class Ended:
-    """How the command ended."""
+    """The end of the command."""
 
     code: int
     out: str
@@ -39,7 +39,7 @@ Run = Callable[..., Ended]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `tuskpoint audit` in this process."""
+    """Run `tuskpoint audit` in this process."""
 
     def run(*arguments: str) -> Ended:
         code = main(["audit", *arguments])

@@ -1,4 +1,4 @@
-"""Blobs that a stopped server left, and short ways to audit and damage them."""
+"""Blobs of a stopped server, and functions to audit and damage them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LONG, SHORT, FORK, COPY, GONE = "long", "short", "fork", "copy", "gone"
 STEPS = 30
 """Checkpoints of the long thread."""
 KEYS = of_text(base64.b64encode(bytes(range(32))).decode(), "default")
-"""The keys of servers with an emulated Walrus."""
+"""Keys of servers with an emulated Walrus."""
 NOT_CERTIFIED_BY_ITSELF = {"TUSKPOINT_FLUSH_INTERVAL": "3600"}
 
 
@@ -50,11 +50,11 @@ class House:
     """The blobs of a stopped server, and the names of things in them.
 
     Attributes:
-        blobs: Its blob directory, or where a copy of it is.
-        catalog: Its newest catalog.
-        handoff: The descriptor of a hand-off.
-        manifest: The stored manifest of the short thread.
-        ids: Thread to the IDs of its checkpoints, oldest first.
+        blobs: Blob directory, or a copy of the directory.
+        catalog: Newest catalog.
+        handoff: Descriptor of a hand-off.
+        manifest: Stored manifest of the short thread.
+        ids: IDs of the checkpoints of each thread, oldest first.
     """
 
     blobs: Path
@@ -64,26 +64,26 @@ class House:
     ids: Mapping[str, list[str]] = field(default_factory=dict)
 
     def copied(self, folder: Path) -> House:
-        """Return the same with a blob directory that may be damaged."""
+        """Return a copy whose blob directory may be damaged."""
         shutil.copytree(self.blobs, folder / "blobs")
         return replace(self, blobs=folder / "blobs")
 
     def stored(self, at: Location | Mapping[str, Any]) -> MemberFile:
-        """Return the member at a location, or at that of a reference."""
+        """Return the member at a location, or at the location of a reference."""
         return MemberFile.at(self.blobs, at if isinstance(at, Location) else located(at))
 
     def opened(self) -> dict[str, Any]:
-        """The newest catalog."""
+        """Return the newest catalog."""
         content = json.loads(self.stored(self.catalog).read_bytes())
         assert isinstance(content, dict)
         return content
 
     def records(self, thread_id: str) -> list[dict[str, Any]]:
-        """The records of a thread, those of older runs first; each names its blob."""
+        """Return the records of a thread, older runs first; each record names its blob."""
         return [record for record in self._all_records() if record["thread_id"] == thread_id]
 
     def threads(self) -> set[str]:
-        """The threads of which records say something."""
+        """Return the threads with records."""
         return {record["thread_id"] for record in self._all_records()}
 
     def _all_records(self) -> Iterator[dict[str, Any]]:
@@ -98,7 +98,7 @@ class House:
                     yield record
 
     def segments(self, thread_id: str) -> list[Location]:
-        """Where the segments of a thread's log lie, oldest first."""
+        """Return the locations of the segments of a thread's log, oldest first."""
         return [
             located(record)
             for record in self.records(thread_id)
@@ -113,7 +113,7 @@ class House:
     # --- damage ------------------------------------------------------------------------
 
     def put(self, data: bytes) -> dict[str, Any]:
-        """Store bytes as the server would have, and return their location."""
+        """Store bytes as the server stores them, and return their location."""
         digest = hashlib.sha256(data).digest()
         blob_id = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         path = blob_path(self.blobs, blob_id)
@@ -127,15 +127,15 @@ class House:
         }
 
     def forged(self, *records: dict[str, Any]) -> Location:
-        """Store a catalog whose only run has records; all hashes in it are right."""
+        """Store a catalog whose only run has these records; all hashes in the catalog are right."""
         return self.forged_levels([self.leaf(sorted(records, key=position))])
 
     def forged_levels(self, runs: list[dict[str, Any]]) -> Location:
-        """Store a catalog that names runs, and return where."""
+        """Store a catalog that names runs, and return its location."""
         return self.forged_catalog({"levels": [{"runs": runs}]})
 
     def leaf(self, records: list[dict[str, Any]]) -> dict[str, Any]:
-        """Store a run of one page with records, and return what names it."""
+        """Store a run of one page with records, and return its reference."""
         plain = b"".join(stored_json(record) + b"\n" for record in records)
         page = zstd.compress(plain)
         ends = {"first": position(records[0]), "last": position(records[-1])}
@@ -145,7 +145,7 @@ class House:
         return {**ends, **sizes, **self._run(index, page)}
 
     def branch(self, runs: list[dict[str, Any]], height: int = 1) -> dict[str, Any]:
-        """Store a run that names others, and return what names it."""
+        """Store a run that names other runs, and return its reference."""
         return {
             "first": runs[0]["first"],
             "last": runs[-1]["last"],
@@ -160,14 +160,14 @@ class House:
         return self.put(b"".join((zstd.compress(stored_json({**head, **index}) + b"\n"), *pages)))
 
     def forged_catalog(self, changes: Mapping[str, Any]) -> Location:
-        """Store a catalog that differs from the newest."""
+        """Store a catalog that differs from the newest catalog."""
         blob = self.put(stored_json({**self.opened(), "merges": [], **changes}))
         return Location(blob["blob_id"], "", blob["sha256"])
 
     def with_segment(
         self, thread_id: str, stored: bytes, *more: dict[str, Any], **changes: str
     ) -> Location:
-        """Let the first checkpoint of a thread, alone, lie in other bytes, with right hashes."""
+        """Store other bytes for the first checkpoint of a thread alone, with right hashes."""
         [first, *_] = [
             record for record in self.records(thread_id) if record["kind"] == "checkpoint"
         ]
@@ -193,7 +193,7 @@ def stored_segment(message: segment_pb2.ThreadSegment) -> bytes:
 
 
 def position(record: Mapping[str, Any]) -> list[str]:
-    """Where a record stands in a run."""
+    """Return the position of a record in a run."""
     kind, thread_id = record["kind"], record["thread_id"]
     if kind == "end":
         return [thread_id, "", "", ""]
@@ -205,7 +205,7 @@ def position(record: Mapping[str, Any]) -> list[str]:
 
 
 def _frames(data: bytes) -> list[bytes]:
-    """Unpack the zstd frames that follow one another in some bytes."""
+    """Unpack a sequence of zstd frames."""
     contents = []
     while data:
         size = zstd.get_frame_size(data)
@@ -215,7 +215,7 @@ def _frames(data: bytes) -> list[bytes]:
 
 
 def located(reference: Mapping[str, Any]) -> Location:
-    """The location that a reference names."""
+    """Return the location that a reference names."""
     return Location(reference["blob_id"], reference["identifier"], reference["sha256"])
 
 
@@ -227,12 +227,12 @@ def stored_json(content: object) -> bytes:
 
 
 def left_behind(folder: Path, settings: Mapping[str, str], steps: int = STEPS) -> House:
-    """Run a server, fill it, stop it, and return what is known of it.
+    """Run a server, fill it, stop it, and return the names of its things.
 
     Args:
-        folder: Where it keeps its things.
-        settings: Variables of the server besides.
-        steps: Checkpoints of the long thread.
+        folder: Directory for all files of the server.
+        settings: Further variables of the server.
+        steps: Number of checkpoints of the long thread.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ServerProcess(folder, {**NOT_CERTIFIED_BY_ITSELF, **settings}) as server:
@@ -272,7 +272,7 @@ def _filled(client: Client, target: str, steps: int) -> dict[str, list[str]]:
 
 
 def _write_late(target: str, checkpoint_id: str) -> None:
-    """Save a pending write of a checkpoint that is certified."""
+    """Save a pending write of a certified checkpoint."""
     write = value_pb2.PendingWrite(
         task_id="task", channel="draft", value=value_pb2.Value(type="json", data=b'"late"')
     )
@@ -285,7 +285,7 @@ def _write_late(target: str, checkpoint_id: str) -> None:
 
 
 def _stored_manifest(target: str) -> Location:
-    """Let a server store the manifest of the short thread, and return where."""
+    """Let a server store the manifest of the short thread, and return its location."""
     with grpc.insecure_channel(target) as channel:
         stub = ThreadServiceStub(channel)
         at = stub.GetManifest(tpb.GetManifestRequest(thread_id=SHORT, store=True)).manifest
@@ -315,7 +315,7 @@ class Audited:
         return problem
 
     def of(self, thread_id: str) -> dict[str, str]:
-        """Verdicts on the checkpoints of a thread, by ID; of its root namespace."""
+        """Return the verdicts on the root checkpoints of a thread, by ID."""
         return {
             item.checkpoint_id: item.verdict.value
             for item in self.findings.items
@@ -357,7 +357,7 @@ async def audited_descriptor(
 
 
 def changed(given: Descriptor, **fields: str) -> Descriptor:
-    """Return a descriptor with other fields, which nobody signed unless they say so."""
+    """Return a descriptor with other fields, unsigned unless the fields include a signature."""
     members = {**given.as_dict(), "signer": "", "signature": "", **fields}
     return read_descriptor(members)
 
@@ -384,7 +384,7 @@ def no_pause() -> Callable[[float], Any]:
 
 
 def run_command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run `tuskpoint` as people run it, in a process that knows no server."""
+    """Run `tuskpoint` as people run it, in a process that has not imported the server."""
     environment = {
         "PATH": "/usr/bin:/bin",
         "PYTHONWARNINGS": "error",

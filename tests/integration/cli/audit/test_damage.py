@@ -1,4 +1,4 @@
-"""Audits of a blob directory whose server is gone, intact and damaged, and their reports."""
+"""Audits of a blob directory without its server report intact and damaged blobs correctly."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_a_blob_id_of_a_directory_pins_its_blob(left: House) -> None:
 
 
 async def test_a_blob_id_of_a_directory_pins_every_member_of_its_pack(house: House) -> None:
-    """A pack with another catalog in it is not the one that was named."""
+    """A pack with another catalog in it is not the named pack."""
     file = house.stored(house.catalog).path
     members = read_pack(file.read_bytes())
     forged = kit.stored_json({**house.opened(), "levels": [], "merges": []})
@@ -139,7 +139,7 @@ async def test_a_blob_id_of_a_directory_pins_every_member_of_its_pack(house: Hou
 
 
 async def test_a_run_with_runs_in_it_is_followed(house: House) -> None:
-    """The records of one thread, cut into two runs that a third one names."""
+    """The records of one thread are divided into two runs that a third run names."""
     records = sorted(house.records(SHORT), key=kit.position)
     leaves = [house.leaf(records[:3]), house.leaf(records[3:])]
     audit = await audited(house, house.forged_levels([house.branch(leaves)]))

@@ -1,4 +1,4 @@
-"""Audits of records, segments and bundles that lie although their hashes are right."""
+"""Audits detect records, segments and bundles that lie although their hashes are right."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_runs_that_differ_from_their_names_fail(house: House) -> None:
 
 
 async def test_a_page_that_was_changed_fails_with_both_hashes(house: House) -> None:
-    """The catalog names the run with its right hash; the run's index names another page."""
+    """The catalog names the run with the right hash; the run's index names another page."""
     leaf = house.leaf(house.records(SHORT))
     data = bytearray(house.stored(leaf).read_bytes())
     data[-3] ^= 1
@@ -124,7 +124,7 @@ async def test_a_snapshot_that_lacks_a_member_is_none_yet(house: House) -> None:
 
 
 def first_segment(house: House) -> segment_pb2.ThreadSegment:
-    """A segment whose first value belongs to its first checkpoint."""
+    """Return a segment whose first value belongs to its first checkpoint."""
     message = house.segment(house.segments(SHORT)[0])
     needed = checkpoint_pb2.CheckpointState.FromString(message.checkpoints[0].state).channels
     message.values.sort(key=lambda value: value.digest != needed[0].digest)

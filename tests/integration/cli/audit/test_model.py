@@ -1,4 +1,4 @@
-"""After any history of a journal, an audit passes certified checkpoints and nothing else."""
+"""An audit passes certified checkpoints and nothing else, after any history of a journal."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def audited(home: House, store: MemoryStore | EpochStore, history: int = 0
 
 
 async def check(home: House, store: MemoryStore) -> None:
-    """Compare an audit with the journal, whose changes are certified or in a gap."""
+    """Compare an audit with the journal, all of whose changes are certified or in a gap."""
     left_out = await home.ask(
         "SELECT t.thread_id, h.checkpoint_ns, h.checkpoint_id FROM holes AS h"
         " JOIN threads AS t ON t.number = h.thread WHERE h.segment IS NULL"
@@ -95,7 +95,7 @@ async def check(home: House, store: MemoryStore) -> None:
 
 
 class Auditing(History):
-    """Audits after each flush, and once more what a recovered journal goes on with."""
+    """Audits after each flush, and once more after a recovered journal has continued."""
 
     async def flush(self) -> None:
         try:
@@ -139,7 +139,7 @@ def test_a_damaged_member_fails_only_the_checkpoints_that_need_it(
 
 
 async def damage_each(directory: Path, lost: str) -> None:
-    """Damage each stored member of a history after another, and audit."""
+    """Damage each stored member of a history in turn, and audit."""
     store, clock = MemoryStore(), Clock()
     history = Auditing(7, store)
     async with house(directory, store, clock) as home:
@@ -194,7 +194,7 @@ async def test_later_saves_of_a_recovered_journal_pass(tmp_path: Path) -> None:
 
 
 async def test_a_fork_names_late_writes_where_they_lie(tmp_path: Path) -> None:
-    """In each of its generations of records: of a flush, of the journal alone, of a recovery."""
+    """Records of a flush, of the journal alone and of a recovery all name the writes."""
     store = MemoryStore()
 
     async def fork(home: House, origin: str, *targets: str) -> None:
@@ -220,7 +220,7 @@ async def test_a_fork_names_late_writes_where_they_lie(tmp_path: Path) -> None:
 
 
 async def standing_records(home: House) -> dict[str, ManifestEntry]:
-    """Return the checkpoint of each thread as records from the journal alone have it."""
+    """Return the checkpoint of each thread according to records from the journal alone."""
     records, *_ = await home.journal.database.query(
         lambda connection: recorded.records(connection, TENANT, 9, "", 100)
     )
@@ -276,7 +276,7 @@ async def lose_what_was_evicted(time: Years) -> None:
     outcome = await audited(time.home, time.store)
     assert outcome.problems[0].blobs[0].role == "run", "of the flush that stored it"
     assert (outcome.result, outcome.of("u")) == ("FAIL", {"4": "PASS"})
-    for _ in range(5):  # it could be there again until it should be gone
+    for _ in range(5):  # until its time has passed, the run could still come back
         time.advance(1)
         await time.keep()
     outcome = await audited(time.home, time.store)

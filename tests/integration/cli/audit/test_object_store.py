@@ -1,4 +1,4 @@
-"""Audits of a bucket, after the servers that stored in it are gone."""
+"""A bucket can be audited after its servers are gone."""
 
 from __future__ import annotations
 

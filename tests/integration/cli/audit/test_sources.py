@@ -1,4 +1,4 @@
-"""Audits over aggregators that hang, refuse, lie and answer something else."""
+"""Audits cope with aggregators that hang, refuse, lie or return unrelated answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GIVEN = Descriptor("t:c", "t", "c", BLOB, hashlib.sha256(STORED).hexdigest(), "w
 
 @pytest.fixture
 async def peers() -> AsyncIterator[tuple[Peer, Peer]]:
-    """Two aggregators of one network that has one blob."""
+    """Two aggregators of a network with a single blob."""
     world = World()
     world.blobs[BLOB] = STORED
     first, second = await Peer(world).start(), await Peer(world).start()
@@ -55,7 +55,7 @@ async def peers() -> AsyncIterator[tuple[Peer, Peer]]:
 
 
 class Pauses:
-    """Takes the place of waiting, and keeps how long was waited."""
+    """Replaces the pauses, and records their lengths."""
 
     def __init__(self) -> None:
         self.lengths: list[float] = []

@@ -1,4 +1,4 @@
-"""Audits of quilts on an emulated Walrus, over HTTP, after the server that stored them is gone."""
+"""Quilts on an emulated Walrus can be audited over HTTP after their server is gone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = 20
 """Checkpoints of the long thread."""
 
 OTHERS = 8
-"""Those of the short thread, of its fork and its copy, and of a snapshot of two threads."""
+"""Checkpoints of the short thread, of its fork and its copy, and of a snapshot of two threads."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def keys(monkeypatch: pytest.MonkeyPatch, walrus: WalrusProcess) -> None:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retry at once."""
+    """Retry without pauses."""
     defaults: Any = AggregatorSource.__init__.__kwdefaults__
     monkeypatch.setitem(defaults, "sleep", kit.no_pause())
 

@@ -1,4 +1,4 @@
-"""Servers with something on them, one for each file of tests."""
+"""Servers with threads on them, one server for each file of tests."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def ctrl_c_counts() -> Iterator[None]:
-    """A process that a shell starts in the background ignores Ctrl-C, and so would its children."""
+    """Accept Ctrl-C, which background processes of a shell and their children ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

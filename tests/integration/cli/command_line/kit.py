@@ -1,4 +1,4 @@
-"""The command line in this process, and in processes of its own at a terminal."""
+"""The command line in this process, and in separate processes at a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kit.servers.forking import Forked
 from tools.command_line_page import run_here
 from tuskpoint.cli import main
 
-NOBODY = "127.0.0.1:1"  # nothing listens there
+NOBODY = "127.0.0.1:1"  # no server listens at this port
 PATIENCE_S = 30
 WITHOUT_OURS = {
     name: None for name in os.environ if name.startswith("TUSKPOINT") or name == "NO_COLOR"
@@ -28,7 +28,7 @@ WITHOUT_OURS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """The end of a run."""
 
     code: int
     out: str
@@ -36,19 +36,19 @@ class Outcome:
 
     @property
     def object(self) -> dict[str, Any]:
-        """The one object that was printed."""
+        """The single printed object."""
         shape = json.loads(self.out)
         assert isinstance(shape, dict)
         return shape
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """The objects that were printed, one per line."""
+        """Printed objects, one per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
     @property
     def error(self) -> dict[str, Any]:
-        """The error that was printed as JSON."""
+        """Error that was printed as JSON."""
         (line,) = self.errors.splitlines()
         reported = json.loads(line)["error"]
         assert isinstance(reported, dict)
@@ -83,7 +83,7 @@ def process(
     env: Mapping[str, str] | None = None,
     start_new_session: bool = False,
 ) -> Forked:
-    """Start the program in a process of its own."""
+    """Start the program in a separate process."""
     return Forked(
         main,
         arguments,
@@ -96,7 +96,7 @@ def process(
 
 
 class Terminal:
-    """The program at a terminal: stdin and stderr, and stdout too unless that is a pipe."""
+    """The program at a terminal: stdin and stderr, and stdout too unless stdout is a pipe."""
 
     def __init__(
         self, target: str, *arguments: str, is_piped: bool = False, columns: int = 100, **env: str
@@ -116,7 +116,7 @@ class Terminal:
         self.seen = ""
 
     def expect(self, text: str) -> None:
-        """Read until this has been seen."""
+        """Read until a text has been printed."""
         while text not in self.plain:
             assert self._read(), f"ended without {text!r}: {self.seen}"
 
@@ -127,8 +127,8 @@ class Terminal:
     def interrupt(self) -> None:
         """Do what Ctrl-C does to a program that reads a line.
 
-        Python learns of a signal that comes in the instant before a read when the read ends: so
-        a line is typed after it.
+        If a signal arrives in the instant before a read, Python handles it when the read ends. So a
+        line is typed after the signal.
         """
         self.process.send_signal(signal.SIGINT)
         self.type("")
@@ -142,7 +142,7 @@ class Terminal:
 
     @property
     def plain(self) -> str:
-        """The output, without colours and movements of the cursor."""
+        """Output without colours and movements of the cursor."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen)
 
     def _read(self) -> bool:
@@ -151,7 +151,7 @@ class Terminal:
         assert ready, f"nothing more after: {self.seen}"
         try:
             read = os.read(self._ours, 65536)
-        except OSError:  # Linux says so when the other side is closed
+        except OSError:  # Linux raises this error when the other end is closed
             return False
         self.seen += read.decode(errors="replace")
         return bool(read)

@@ -1,4 +1,4 @@
-"""Questions of agents: the lines that answer them, and the line that continues the run."""
+"""The command line prints lines that answer an agent's questions and continue the run."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def lines_after(title: str, printed: str) -> list[str]:
 
 
 def typed(line: str, target: str, answer: str) -> Outcome:
-    """Run a line that was printed, with an answer."""
+    """Run a printed line with an answer."""
     program, *words = shlex.split(line)
     assert program == "tuskpoint"
     return run(target, *(answer if word == "YOUR ANSWER" else word for word in words))
 
 
 def continued(line: str, graph: Any) -> Any:
-    """Make the call that was printed: `graph.invoke` with literals."""
+    """Make the printed call: `graph.invoke` with literals."""
     call = ast.parse(line, mode="eval").body
     assert isinstance(call, ast.Call)
     assert ast.unparse(call.func) == "graph.invoke"

@@ -1,4 +1,4 @@
-"""Every command of `tuskpoint`, for people and for programs, and its page."""
+"""Every command of `tuskpoint` works for people and for programs, as its page says."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tuskpoint.cli.session import Settings
 
 @dataclass(frozen=True)
 class Case:
-    """A command, what it says to people, and whether programs get many objects.
+    """A command, its output for people, and whether programs get many objects.
 
     In the arguments `NAME` is "people" or "json", `FIRST` and `SECOND` are checkpoints of the
-    thread "atlas", `SNAPSHOT`, `DESCRIPTOR` and `EXPORTED` what there is of it, and `FOLDER` is a
-    directory.
+    thread "atlas", `SNAPSHOT`, `DESCRIPTOR` and `EXPORTED` are a snapshot, a descriptor and an
+    export of this thread, and `FOLDER` is a directory.
     """
 
     name: str
@@ -145,11 +145,12 @@ def test_a_command_for_people_and_for_programs(world: World, case: Case) -> None
     assert undocumented_inside(shapes) == {}
 
 
-FREE = {"metadata", "state", "heads", "answer", "checkpoint", "value"}  # or described elsewhere
+# objects with free keys, or described elsewhere
+FREE = {"metadata", "state", "heads", "answer", "checkpoint", "value"}
 
 
 def undocumented_inside(shapes: list[dict[str, Any]]) -> dict[str, set[str]]:
-    """Return the objects inside of shapes that have other keys than the page says."""
+    """Return the nested objects whose keys differ from the page."""
     page = REFERENCE.read_text(encoding="utf-8").partition("| inside | keys |")[2]
     rows = re.findall(r"(?m)^\| (`[^|]*) \| ([^|]*) \|$", page.partition("\n\n")[0])
     reported = {
@@ -183,8 +184,8 @@ def test_every_command_has_a_case_and_its_keys_on_the_page() -> None:
     commands = {command.name for command in PROGRAM.registered_commands if command.name}
     for name, group in (("snapshot", SNAPSHOTS), ("retention", RETENTION), ("items", ITEMS)):
         commands |= {f"{name} {command.name}" for command in group.registered_commands}
-    commands -= {"mcp"}  # it serves and has tests of its own, in tests/integration/mcp
-    commands |= {"retention show THREAD", "manifest --store"}  # these print something else
+    commands -= {"mcp"}  # a server, whose tests are in tests/integration/mcp
+    commands |= {"retention show THREAD", "manifest --store"}  # variants with other output
     assert {case.name for case in CASES} == commands
     assert set(documented_keys()) == commands - {"handoff"}
 

@@ -1,4 +1,4 @@
-"""How `tuskpoint` ends: exit codes, errors in one line, closed pipes, Ctrl-C."""
+"""`tuskpoint` ends with the right exit code, one line for an error, and quietly on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_no_server() -> None:
 
 
 def test_a_server_without_tls_is_reported_in_one_line(target: str) -> None:
-    """In an interpreter of its own: gRPC, once it is loaded, writes to the process's stderr."""
+    """A new interpreter is needed: gRPC, once it is loaded, writes to the process's stderr."""
     command = [sys.executable, "-m", "tuskpoint.cli", "threads", "--tls", "--json"]
     done = subprocess.run(command, capture_output=True, check=False, env=environment(target))
     (line,) = done.stderr.decode().splitlines()
@@ -339,7 +339,7 @@ def test_a_full_disk(target: str) -> None:
 def test_a_home_that_cannot_be_used(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Else typer looks for a shell among the parents of this process, where there may be none.
+    # Otherwise typer looks for a shell among the parents of this process, which may have none.
     monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", "/bin/bash"))
     home = tmp_path / "home"
     home.write_text("a file")

@@ -1,4 +1,4 @@
-"""Hand-offs, `restore` and `browse`: commands that go back to a checkpoint or a snapshot."""
+"""Hand-offs, `restore` and `browse` go back to a checkpoint or a snapshot."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_checkpoint_is_shown_and_restored_by_its_id_alone(world: World) -> Non
     restored = world.run("restore", first[:23], "--yes", "--json").object
     assert restored["rolled_back_from"] == f"alone:{first}"
     assert world.run("show", "alone", "--json").object["state"] == {"n": 1}
-    # Where several have it, the thread has to be named.
+    # If several threads have the checkpoint, the command must name the thread.
     for command in (["show"], ["restore", "--yes"]):
         refused = world.run(*command, shared)
         assert refused.code == Exit.USAGE

@@ -1,4 +1,4 @@
-"""`history`, `replay` and `watch`: the tree of a thread, days, and events from a cursor on."""
+"""`history`, `replay` and `watch` show the tree of a thread, days, and events after a cursor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_history_of_a_thread_of_thousands_is_flat(world: World) -> None:
         for number in range(1, 61):
             client.save("long", {"n": number}, summary=f"step {number}")
     shown = world.run("history", "long").out.splitlines()
-    assert len(shown) == 51  # the title and the latest 50
+    assert len(shown) == 51  # the title and the latest 50 checkpoints
     assert {line[:4] for line in shown[1:]} == {"├── ", "└── "}
     assert len(world.run("history", "long", "--json").lines) == 60
     assert len(world.run("list", "long", "--limit", "60").out.splitlines()) == 61

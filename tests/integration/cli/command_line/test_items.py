@@ -1,4 +1,4 @@
-"""`items`: what the store keeps, and namespaces as people type them."""
+"""`items` shows the items of the store, in namespaces as people type them."""
 
 from __future__ import annotations
 

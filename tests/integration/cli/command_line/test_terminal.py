@@ -1,4 +1,4 @@
-"""`tuskpoint` at a terminal: width, colour, questions, progress, completion."""
+"""`tuskpoint` at a terminal handles width, colour, questions, progress and completion."""
 
 from __future__ import annotations
 

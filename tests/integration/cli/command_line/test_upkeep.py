@@ -1,4 +1,4 @@
-"""`lineage`, `copy`, `prune`, `delete-runs`, `manifest` and `retention`."""
+"""`lineage`, `copy`, `prune`, `delete-runs`, `manifest` and `retention` do what they say."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ WHEN = r"(just now|\d+ min ago)(, \d\d:\d\d:\d\d)?"
 
 @dataclass(frozen=True)
 class World:
-    """A server with something on it.
+    """A server with threads on it.
 
     Attributes:
-        target: Where it is.
+        target: Address of the server.
         ids: Checkpoints of the thread "atlas", oldest first.
-        snapshot: A snapshot of it.
-        descriptor: File with the descriptor of a hand-off of it.
+        snapshot: Snapshot of this thread.
+        descriptor: File with the descriptor of a hand-off of this thread.
     """
 
     target: str

@@ -1,4 +1,4 @@
-"""A server for the tests of a module, and what they ask it for."""
+"""A server for the tests of a module, and calls to it."""
 
 from __future__ import annotations
 

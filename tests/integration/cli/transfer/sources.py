@@ -31,7 +31,7 @@ GRAPHS: dict[str, Any] = {
     "forked": parallel_graph,
     "delta": delta_graph,
 }
-"""The threads that a graph ran on."""
+"""Threads that a graph ran on."""
 
 Saver = BaseCheckpointSaver[Any]
 
@@ -41,8 +41,8 @@ class Filled:
     """A database with threads.
 
     Attributes:
-        name: What `tuskpoint import` gets.
-        saver: LangGraph's saver on it.
+        name: Argument of `tuskpoint import`.
+        saver: LangGraph's saver on the database.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Filled:
 
 
 def config(thread_id: str, checkpoint_id: str | None = None) -> Any:
-    """Return the config of a thread, or of a checkpoint of its root."""
+    """Return the config of a thread, or of a checkpoint in its root namespace."""
     named = {"checkpoint_id": checkpoint_id, "checkpoint_ns": ""} if checkpoint_id else {}
     return {"configurable": {"thread_id": thread_id, **named}}
 
@@ -127,7 +127,7 @@ def _talking(saver: Saver) -> Any:
 
 
 def put_steps(saver: Saver, thread_id: str, values: Iterable[Any], *, layout: int = 4) -> list[str]:
-    """Put checkpoints whose only channel has these values, each after the one before it.
+    """Put a line of checkpoints whose only channel has these values.
 
     The versions are 1, 2, 3. Return the IDs.
     """

@@ -1,4 +1,4 @@
-"""`export`, and the import of what it wrote: the same bytes, on another server too."""
+"""`import` restores what `export` wrote: the same bytes, on another server too."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def another(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def written(target: str, client: Client, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of threads of graphs, and of one that has everything that the contract knows."""
+    """A file with threads of graphs, and a thread with every feature of the contract."""
     with TuskPointSaver(target, agent_id="writer") as saver:
         parallel_graph(saver).invoke({"topic": "tusks", "log": []}, config("parallel"))
         interrupted_graph(saver).invoke({"topic": "tusks"}, config("interrupted"))
@@ -59,7 +59,7 @@ def written(target: str, client: Client, tmp_path_factory: pytest.TempPathFactor
 
 
 def everything(checkpoint_id: str) -> SaveCheckpointRequest:
-    """Return a save with values, versions and writes of all kinds, too large for a message."""
+    """Return a save with values, versions and writes of all kinds, too large for one message."""
     state = CheckpointState(
         schema_version=3,
         ts="whenever",
@@ -139,7 +139,7 @@ Change = Callable[[list[bytes]], list[bytes]]
 
 
 def ended(lines: list[bytes], **other: Any) -> list[bytes]:
-    """Return lines with a last line that fits them."""
+    """Return lines with a last line that fits the others."""
     kinds = [line[:20] for line in lines]
     last = {
         "kind": "end",

@@ -1,4 +1,4 @@
-"""Imports that meet something on the server: a part of the thread, another one, a deleted one."""
+"""Imports handle a thread that is partly, differently or no longer on the server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def thread_id() -> str:
 
 
 def count(client: Client, thread_id: str) -> int:
-    """Return how many checkpoints the server has of a thread."""
+    """Return the number of the thread's checkpoints on the server."""
     try:
         return client.thread(thread_id).checkpoint_count
     except NotFound:

@@ -1,4 +1,4 @@
-"""Damaged databases, and threads that cannot be kept: nothing of such a thread is saved."""
+"""An import saves nothing of a damaged thread, or of a thread that cannot be stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Database:
 
     Attributes:
         path: The file.
-        last: The latest checkpoint of the thread that is to be damaged.
+        last: The latest checkpoint of the thread that a test damages.
     """
 
     path: Path
@@ -48,7 +48,7 @@ def broken(tmp_path: Path) -> Database:
 
 @pytest.fixture(autouse=True)
 def leave_nothing(client: Client) -> Iterator[None]:
-    """Threads of a test keep their IDs, so that none may stay."""
+    """Delete the threads at the end: their IDs are the same in each test."""
     yield
     client.delete(THREAD)
     client.delete(SOUND)

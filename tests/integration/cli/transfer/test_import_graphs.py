@@ -1,4 +1,4 @@
-"""Threads of real graphs, imported from the databases of LangGraph's own savers."""
+"""Threads of real graphs are imported from the databases of LangGraph's own savers."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_versions_keep_their_type(
 def test_a_value_needs_no_class_where_it_is_imported(
     kind: str, target: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process that imports must not load modules that values name; here that would end it."""
+    """An import must not load modules that values name; here the module would end the process."""
     application = ModuleType("application_of_this_test")
     application.Answer = Answer  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, application.__name__, application)
@@ -227,7 +227,7 @@ def test_what_is_encrypted_in_postgresql_is_carried(
 def test_sends_of_an_older_layout_arrive(
     kind: str, target: str, saver: TuskPointSaver, prefix: str, tmp_path: Path
 ) -> None:
-    """Before layout 4 the sends of a checkpoint are its parent's writes."""
+    """Before layout 4, the sends of a checkpoint are writes of its parent."""
     with opened(kind, tmp_path) as source:
         first, second = put_steps(source.saver, "older", ["one", "two"], layout=3)
         send = Send("node", {"x": 1})

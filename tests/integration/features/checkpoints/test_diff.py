@@ -1,4 +1,4 @@
-"""Two checkpoints are compared, of one thread or of two."""
+"""Two checkpoints of one thread or of two threads can be compared."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_steps_of_a_thread_are_compared(
         (ADDED, "new", "", None, "null"),
         (REMOVED, "old", "", "1", None),
     ]
-    # The latest is meant where no ID is given.
+    # A missing ID names the latest checkpoint.
     for after in (ref(SECOND), ref()):
         answer = await threads.DiffCheckpoints(between(ref(FIRST), after))
         assert (changes_of(answer), answer.truncated) == (expected, False)

@@ -1,4 +1,4 @@
-"""A load leaves out the values that its caller holds, and nothing else."""
+"""A load leaves out exactly the values that its caller has."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def holders(
 
 
 def left_out(checkpoint: checkpoint_pb2.Checkpoint) -> list[str]:
-    """Return the names of what has a digest and no content."""
+    """Return the names of values with a digest and without content."""
     names = []
     for holder in holders(checkpoint):
         if isinstance(holder, value_pb2.PendingWrite):
@@ -89,7 +89,7 @@ def left_out(checkpoint: checkpoint_pb2.Checkpoint) -> list[str]:
 def put_back(
     checkpoint: checkpoint_pb2.Checkpoint, whole: checkpoint_pb2.Checkpoint
 ) -> checkpoint_pb2.Checkpoint:
-    """Return a checkpoint with the values that were left out, which the whole one has."""
+    """Fill the values that were left out with the values of the whole checkpoint."""
     values = {holder.digest: holder.value for holder in holders(whole) if holder.digest}
     for holder in holders(checkpoint):
         if holder.digest and holder.WhichOneof("content") is None:
@@ -100,14 +100,14 @@ def put_back(
 
 
 def digest_of(checkpoint: checkpoint_pb2.Checkpoint, name: str) -> bytes:
-    """Return the digest of a channel, or of the first write to a name that is no channel."""
+    """Return the digest of a channel, or of the first write to a name that is not a channel."""
     digests = {write.channel: write.digest for write in reversed(checkpoint.writes)}
     return (digests | {each.name: each.digest for each in checkpoint.state.channels})[name]
 
 
 @pytest.fixture
 async def saved(checkpoints: CheckpointServiceAsyncStub) -> checkpoint_pb2.Checkpoint:
-    """A checkpoint with an empty channel, an empty value, and writes of which two are equal."""
+    """A checkpoint with an empty channel, an empty value, and two equal writes."""
     request = save_request(
         channels=[
             channel("plain", b"plain"),
@@ -196,7 +196,7 @@ async def test_all_but_the_held_values_is_as_the_last_change_left_it(
     except grpc.aio.AioRpcError as error:
         code = error.code()
     else:
-        assert loaded == checkpoint_pb2.Checkpoint()  # a frame was answered with an error
+        assert loaded == checkpoint_pb2.Checkpoint()  # the frame was answered with an error
         code = grpc.StatusCode.NOT_FOUND
     assert code is grpc.StatusCode.NOT_FOUND
 
@@ -254,7 +254,7 @@ async def test_loads_of_one_checkpoint_in_one_message_each_leave_out_what_they_n
 
 
 async def save_large(checkpoints: CheckpointServiceAsyncStub, count: int) -> None:
-    """Save a checkpoint with values of 3 MiB, one more with each step; the last is the latest."""
+    """Save a line of checkpoints, each with one more value of 3 MiB."""
     for number in range(count):
         channels = [channel(f"c{each}", inherit=value_pb2.Inherit()) for each in range(number)]
         channels.append(channel(f"c{number}", incompressible(3 * MIB, str(number))))

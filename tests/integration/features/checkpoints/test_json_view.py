@@ -1,4 +1,4 @@
-"""Every read of a checkpoint shows its values as JSON if asked to."""
+"""Every read of a checkpoint shows its values as JSON on request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def extension(code: int, payload: Any) -> ormsgpack.Ext:
 
 
 def waiting(checkpoint_id: str = FIRST, **fields: Any) -> pb.SaveCheckpointRequest:
-    """A checkpoint with a bit of everything, of which one task waits and another failed."""
+    """Return a checkpoint with all kinds of fields; one task waits and another task failed."""
     interrupts = [extension(2, ["langgraph.types", "Interrupt", {"value": "go?", "id": "i"}])]
     request = save_request(
         checkpoint_id,
@@ -52,7 +52,7 @@ def waiting(checkpoint_id: str = FIRST, **fields: Any) -> pb.SaveCheckpointReque
 
 
 def values(checkpoint: checkpoint_pb2.Checkpoint) -> dict[str, Any]:
-    """Return what a JSON view shows by channel; all of it must be of type `json`."""
+    """Return the values of a JSON view by channel, which must all have the type `json`."""
     shown = {}
     for holder in checkpoint.state.channels:
         if not holder.HasField("empty"):
@@ -76,7 +76,7 @@ def check(shown: checkpoint_pb2.Checkpoint, full: checkpoint_pb2.Checkpoint) -> 
     ]
     more = shown.state.extras["more"]
     assert (more.type, json.loads(more.data)) == ("json", {"$int": str(2**60)})
-    # Apart from the values, everything is as in the full view, digests included.
+    # All fields except the values equal the full view, digests included.
     shown.state.extras["more"].CopyFrom(full.state.extras["more"])
     for mine, theirs in zip(shown.state.channels, full.state.channels, strict=True):
         if theirs.HasField("value"):

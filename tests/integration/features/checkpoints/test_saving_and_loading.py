@@ -1,4 +1,4 @@
-"""Saved checkpoints are loaded again, byte for byte, in the order and view asked for."""
+"""Saved checkpoints are loaded byte for byte, in the requested order and view."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_every_answer_names_the_number_of_its_change(
     checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
     early = pb.SaveWritesRequest(ref=ref(FIRST), writes=[write()])
-    for _ in range(2):  # the same again changes nothing
+    for _ in range(2):  # a repeated save changes nothing
         answer = await checkpoints.SaveWrites(early)
         assert (answer.seq, answer.early) == (1, True)
     saved = await checkpoints.SaveCheckpoint(save_request())

@@ -22,14 +22,14 @@ from tuskpoint_server.features import call_memory as memories
 
 LARGE = 8 * MIB
 READERS = 72
-"""They would hold 576 MiB together, where 512 are allowed."""
+"""Together these readers would need 576 MiB, and 512 MiB are allowed."""
 
 NARROW = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 65536),
     ("grpc.use_local_subchannel_pool", 1),
 )
-"""The client's side of a stream keeps only 64 KiB that nobody reads."""
+"""Options that limit the unread bytes on the client's side of a stream to 64 KiB."""
 
 
 def thread_ref(thread_id: str) -> checkpoint_pb2.CheckpointRef:
@@ -37,7 +37,7 @@ def thread_ref(thread_id: str) -> checkpoint_pb2.CheckpointRef:
 
 
 async def first_refusal(calls: Iterable[Any]) -> str:
-    """Read calls to their ends until one was refused; return the reason."""
+    """Read calls to their ends until a call is refused; return the reason."""
     for call in calls:
         try:
             async for _ in call:
@@ -76,7 +76,7 @@ async def test_they_are_ended_once_others_wait_for_memory(
                 size += len(frame.chunk.data)
                 assert memory.held_bytes <= memory.max_bytes
             assert size > LARGE
-            # Which of them stood still for the longest time is chance.
+            # Chance decides which reader has stalled for the longest time.
             assert await first_refusal(calls) == "READER_TOO_SLOW"
             for call in calls:
                 call.cancel()

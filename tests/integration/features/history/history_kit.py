@@ -1,4 +1,4 @@
-"""A `HistoryService` on the wire, over a journal and an archive that a test can reach into."""
+"""A `HistoryService` on a socket, over a journal and an archive that a test can reach into."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Stream = Any
 
 @dataclass
 class HistoryHouse:
-    """The service with all rooms below it, and a client."""
+    """The service with all packages below it, and a client."""
 
     home: House
     removal: RemovalRows
@@ -78,7 +78,7 @@ class HistoryHouse:
         await self.removal.delete_thread(TENANT, thread_id)
 
     async def journaled(self, checkpoint_id: str) -> Checkpoint:
-        """Return what the journal itself has."""
+        """Return the events in the journal."""
         checkpoint = await self.home.journal.load(TENANT, key(checkpoint_id), View.FULL)
         assert checkpoint is not None
         return checkpoint
@@ -90,7 +90,7 @@ class HistoryHouse:
         await self.removal.sweep(early_write_ttl_s=1e9, indexing=False)
 
     async def evict(self) -> None:
-        """Certify everything and evict what may go."""
+        """Certify everything, and evict all values that may go."""
         await self.home.flush()
         self.home.clock.advance(1)
         settings = EvictionSettings(journal_bytes=0, grace_s=0)
@@ -110,7 +110,7 @@ async def open_history(
 
 @asynccontextmanager
 async def served(home: House, *, max_call_seconds: float = 300.0) -> AsyncIterator[HistoryHouse]:
-    """Serve the history of a journal that is open."""
+    """Serve the history of an open journal."""
     journal = home.journal
     completer = Completer(journal, home.archive)
     history = History(journal, journal.events, completer, home.clock)
@@ -132,7 +132,7 @@ async def served(home: House, *, max_call_seconds: float = 300.0) -> AsyncIterat
 
 
 async def next_event(stream: Stream) -> pb.ThreadEvent:
-    """Return the next event of a watch, the large values of its checkpoint put in place."""
+    """Return the next event of a watch, with the large values of its checkpoint filled in."""
     frame = await stream.read()
     assert frame is not grpc.aio.EOF
     assert frame.HasField("event")
@@ -146,7 +146,7 @@ async def next_events(stream: Stream, count: int) -> list[pb.ThreadEvent]:
 
 
 async def replayed(stream: Stream) -> list[checkpoint_pb2.Checkpoint]:
-    """Return all checkpoints of a replay, their large values put in place."""
+    """Return all checkpoints of a replay, with their large values filled in."""
     checkpoints = []
     while (frame := await stream.read()) is not grpc.aio.EOF:
         assert frame.HasField("checkpoint")

@@ -1,4 +1,4 @@
-"""A thousand watches that wait cost little, and leave nothing behind once they end."""
+"""A thousand idle watches cost little, and leave nothing behind at their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay brings all checkpoints of a thread, oldest first, however many there are."""
+"""A replay returns all checkpoints of a thread, oldest first, whatever their number."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def places(stream: Any) -> list[tuple[str, str]]:
 
 
 async def fill(house: HistoryHouse) -> None:
-    """Save, not in order, checkpoints in three namespaces that share some IDs."""
+    """Save checkpoints out of order, in three namespaces that share some IDs."""
     for checkpoint_id in "cabd":
         await house.save(checkpoint_id, content=checkpoint_id.encode())
     for ns, checkpoint_id in (("in:1", "b"), ("in", "b"), ("in", "aa")):
@@ -196,14 +196,14 @@ async def test_memory_does_not_grow_with_the_thread(house: HistoryHouse) -> None
     async for _ in HistoryServicer(house.history).ReplayThread(request, call):
         count += 1
         if count % 500 == 0:
-            gc.collect()  # what earlier tests left, and cycles, are nobody's growth
+            gc.collect()  # garbage of earlier tests, and cycles, must not count
             blocks.append(sys.getallocatedblocks())
     assert count == MANY
     assert max(blocks) - blocks[0] < MANY / 2, "each checkpoint takes several blocks of memory"
 
 
 def copies_of_the_first(batch: UnitOfWork) -> None:
-    """Multiply the one checkpoint there is, each copy under an ID of its own."""
+    """Multiply the only checkpoint; each copy has a new ID."""
     numbers = select(literal(1).label("n")).cte("numbers", recursive=True)
     numbers = numbers.union_all(select(numbers.c.n + 1).where(numbers.c.n < MANY - 1))
     table = schema.checkpoints
@@ -218,7 +218,7 @@ def copies_of_the_first(batch: UnitOfWork) -> None:
 async def test_a_reader_that_stops_holds_the_server_up(
     house: HistoryHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    total, size = 256, 256 * 1024  # 64 MiB; gRPC and the sockets hold 20 of them under load
+    total, size = 256, 256 * 1024  # 64 MiB, of which gRPC and the sockets buffer 20 MiB under load
     for number in range(total):
         await house.save(f"{number:03}", content=number.to_bytes(2, "big") * (size // 2))
     read, pages = house.home.journal.read_page, 0
@@ -232,7 +232,7 @@ async def test_a_reader_that_stops_holds_the_server_up(
     replay = house.replay()
     first = await replay.read()
     seen = 0
-    while seen != pages:  # until nothing more is produced
+    while seen != pages:  # until the server produces nothing more
         seen = pages
         await asyncio.sleep(0.5)
     assert pages < total * size / PAGE_BYTES / 2

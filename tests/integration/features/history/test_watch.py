@@ -1,4 +1,4 @@
-"""A watch delivers every change of a thread once and in order, from wherever it is resumed."""
+"""A watch delivers every change of a thread once and in order, after any resumption."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def house(tmp_path: Path) -> AsyncIterator[HistoryHouse]:
 
 
 async def reported(stream: Any) -> ReportedError:
-    """Return what ends a watch, after whatever it still delivers."""
+    """Read a watch to its end; return its error."""
     try:
         async with asyncio.timeout(30):
             while await stream.read() is not grpc.aio.EOF:
@@ -113,7 +113,7 @@ async def test_certification_is_reported_with_its_watermark_and_takes_no_number(
 async def test_changes_are_delivered_before_their_certification(
     house: HistoryHouse,
 ) -> None:
-    for number in range(300):  # more than the service takes at once
+    for number in range(300):  # more than the service reads at once
         await house.save(f"{number:03}")
     await house.home.flush()
     events = await next_events(house.watch(view=ENTRY), 301)
@@ -216,7 +216,7 @@ async def test_only_the_kinds_asked_for_come(house: HistoryHouse) -> None:
 
 
 def cursor_of(house: HistoryHouse, seq: int, thread_id: str = "t") -> bytes:
-    """Return a cursor that a server would hand out."""
+    """Return a cursor as a server creates it."""
     position = (house.home.journal.events.journal_id, 1, seq, 0)
     return encode_cursor(("watch", TENANT, thread_id), position).encode()
 
@@ -326,9 +326,9 @@ async def test_a_cursor_of_another_journal_is_refused_with_one_that_works(
 
 
 async def test_a_watcher_that_is_too_slow_gets_an_error(house: HistoryHouse) -> None:
-    """Never a silent gap: what it has yet to get was dropped."""
+    """A gap is never silent: the events that the watcher still needs were dropped."""
     history = house.history
-    for number in range(300):  # more than the service takes at once
+    for number in range(300):  # more than the service reads at once
         await house.save(f"{number:03}")
     watch = history.watch(TENANT, "t", b"", (), View.ENTRY, 60, Holder())
     delivered = [(await anext(watch)).event.seq]
@@ -383,7 +383,7 @@ async def test_silence_is_broken_by_progress(house: HistoryHouse) -> None:
 
 
 async def test_progress_comes_while_events_are_filtered(house: HistoryHouse) -> None:
-    """Else a watcher of rare events would have to begin far behind."""
+    """Otherwise a watcher of rare events would have to resume far behind."""
     await house.save("a")
     watch = house.history.watch(TENANT, "t", b"", [EventKind.LABEL_SET], View.ENTRY, 0.0, Holder())
     for seq in (1, 2, 3):
@@ -440,7 +440,7 @@ async def test_a_watcher_that_goes_away_is_forgotten(
     house: HistoryHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiters = house.home.journal.database.waiters
-    server_waiters = len(waiters)  # what the server waits for itself
+    server_waiters = len(waiters)  # subscriptions of the server itself
     subscribe, left = waiters.subscribe, asyncio.Semaphore(0)
 
     @contextmanager

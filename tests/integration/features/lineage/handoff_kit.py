@@ -1,4 +1,4 @@
-"""Short ways to hand off and adopt, and to compare threads."""
+"""Short functions to hand off and adopt, and to compare threads."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SUBGRAPH_ID = "1f000000-0000-6000-8000-000000000003"
 
 @dataclass(frozen=True)
 class Side:
-    """A server, where it keeps its things, and short ways to ask it."""
+    """A server, the directories of its data, and short functions to call it."""
 
     data_dir: Path
     blobs: Path
@@ -92,14 +92,14 @@ class Side:
     async def refuses(
         self, descriptor: pb.HandoffDescriptor, new_thread_id: str = "adopted", **fields: Any
     ) -> ReportedError:
-        """Adopt what must be refused; nothing may be written."""
+        """Adopt a descriptor that must be refused, and check that nothing is written."""
         before = await self.written()
         reported = await refused(self.adopting(descriptor, new_thread_id, **fields))
         assert await self.written() == before
         return reported
 
     async def written(self) -> tuple[list[str], int]:
-        """The threads there are, and the checkpoints over all of them."""
+        """Return the number of threads, and of checkpoints in all threads."""
         listed = await self.threads.ListThreads(tpb.ListThreadsRequest())
         everything = await collect(self.checkpoints.ListCheckpoints(cpb.ListCheckpointsRequest()))
         return [thread.thread_id for thread in listed.threads], len(everything)
@@ -157,10 +157,10 @@ def saving(
 
 
 async def save_run(side: Side, size: int = 0) -> None:
-    """Save a run that was interrupted in its second step, inside a subgraph.
+    """Save a run that waits in its second step, inside a subgraph.
 
-    Its delta channel `log` has its value at the checkpoint before the first, and writes
-    since. `size`: bytes of a value that does not shrink.
+    Its delta channel `log` has a value at the checkpoint before the first step, and later writes.
+    `size` is the number of bytes of an incompressible value.
     """
     metadata = b'{"source": "loop",  "step": 2, "parents": {}}'
     requests = [
@@ -204,7 +204,7 @@ async def save_run(side: Side, size: int = 0) -> None:
 async def save(
     side: Side, requests: list[cpb.SaveCheckpointRequest], large: dict[str, bytes]
 ) -> None:
-    """Save checkpoints on a stream, some with one large value."""
+    """Save checkpoints on a stream, some of them with a large value."""
 
     sent = []
     for number, request in enumerate(requests, 1):
@@ -242,7 +242,7 @@ def put_blob(side: Side, data: bytes) -> tuple[str, str]:
 
 
 def changed(descriptor: pb.HandoffDescriptor, **fields: str) -> pb.HandoffDescriptor:
-    """Return a descriptor with other fields, and without a signature unless they have one."""
+    """Return a descriptor with other fields, unsigned unless the fields include a signature."""
     copy = pb.HandoffDescriptor()
     copy.CopyFrom(descriptor)
     copy.ClearField("signer")
@@ -264,7 +264,7 @@ def bundle_of(side: Side, descriptor: pb.HandoffDescriptor) -> Segment:
 
 
 def kept(side: Side) -> list[bytes]:
-    """The hashes of the bundles whose blobs are kept."""
+    """Return the hashes of the bundles whose blobs are kept."""
     return [
         row[0] for row in rows_of_server(side.data_dir, "SELECT sha256 FROM handoffs ORDER BY 1")
     ]

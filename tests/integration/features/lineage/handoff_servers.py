@@ -17,7 +17,7 @@ from tuskpoint_server.config.settings import Config
 
 @asynccontextmanager
 async def side(data_dir: Path, **settings: Any) -> AsyncIterator[Side]:
-    """Run a server that flushes when asked to."""
+    """Run a server that flushes when a test asks for a flush."""
     settings.setdefault("flush_interval", 3600)
     config = Config(
         listen="127.0.0.1:0", data_dir=data_dir, journal=journal_of(data_dir), **settings

@@ -1,10 +1,10 @@
-"""One side of a hand-off as a program: a server of its own, and an agent that talks to it.
+"""One side of a hand-off as a program: a server, and an agent that calls it.
 
 `python -m tests.integration.features.lineage.handoff_side give|take DATA_DIR BLOB_DIR`
 
-`give` saves a run, hands it off, writes a line of JSON with the descriptor and goes on
-serving until its input ends. `take` reads such a line, adopts, and writes what it found.
-Each line also says in which network namespace the side runs.
+`give` saves a run, hands it off, writes a line of JSON with the descriptor, and serves until its
+input ends. `take` reads such a line, adopts the thread, and writes its content. Each line also has
+the network namespace of the side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tuskpoint.v1 import handoff_service_pb2 as pb
 
 
 async def give(running: Side) -> None:
-    """Hand a run off, and stay until the input ends."""
+    """Hand a run off, and serve until the input ends."""
     await save_run(running)
     descriptor = await running.hand_off(to_agent="writer")
     report(descriptor=as_json(descriptor), found=await continuation(running, THREAD))
@@ -34,7 +34,7 @@ async def give(running: Side) -> None:
 
 
 async def take(running: Side) -> None:
-    """Adopt what the input names."""
+    """Adopt the thread that the input names."""
     line = await asyncio.to_thread(sys.stdin.readline)
     descriptor = ParseDict(json.loads(line), pb.HandoffDescriptor())
     frames = await running.adopt(descriptor)
@@ -46,7 +46,7 @@ async def take(running: Side) -> None:
 
 
 async def continuation(running: Side, thread_id: str) -> list[str]:
-    """Return all that an agent would go on with."""
+    """Return all that an agent needs to continue."""
     root = await running.load(SECOND, thread_id)
     inside = await running.load("", thread_id, SUBGRAPH)
     history = await running.history(SECOND, thread_id, "log")

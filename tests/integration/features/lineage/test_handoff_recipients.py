@@ -1,4 +1,4 @@
-"""Hand-offs that are sealed to a recipient: its server opens them over any channel, no other."""
+"""Only the recipient's server opens a hand-off that is sealed to it, over any channel."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Code = grpc.StatusCode
 
 
 class House:
-    """Servers with their own keys and data directories that share a blob directory."""
+    """Servers that share a blob directory; each has its own keys and data directory."""
 
     def __init__(self, root: Path, stack: AsyncExitStack) -> None:
         self.root = root
@@ -58,7 +58,7 @@ class House:
         return await self._stack.enter_async_context(side(**place, **settings))
 
     def identity(self, name: str) -> Path:
-        """Make a file of identities, or put a new one first in it; return it."""
+        """Create a file of identities, or put a new identity first in it; return the identity."""
         file = self.root / f"{name}.identity"
         assert tuskpoint_server(["keys", "identity", str(file)]) == 0
         return file
@@ -232,7 +232,7 @@ async def test_bad_fields_are_refused(giver: Side) -> None:
 
 
 async def test_a_server_that_does_not_seal_refuses_until_it_does(house: House, taker: Side) -> None:
-    """A bundle that it stored unsealed before is not handed off to a recipient after."""
+    """A bundle that the server stored unsealed before is not handed off to a recipient later."""
     [public] = await recipients(taker)
     async with AsyncExitStack() as before:
         giver = await House(house.root, before).open("giver", seals=False)

@@ -1,4 +1,4 @@
-"""Refusals of hand-offs and adoptions over the wire: each has a reason, and nothing is written."""
+"""Each refused hand-off or adoption over the network has a reason, and writes nothing."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ async def test_malformed_bundles_with_right_hashes_are_refused(giver: Side, take
     for number, spoil in enumerate(MALFORMED):
         reported = await taker.refuses(naming(giver, descriptor, spoil(bundle)))
         assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED"), number
-    # The server goes on.
+    # The server continues.
     await taker.adopt(descriptor)
 
 

@@ -1,4 +1,4 @@
-"""Handing off and adopting over the wire: all that is needed, and nothing unproven."""
+"""Hand-offs over the network carry all that is needed, and nothing unproven."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_thread_goes_on_where_it_was_handed_off(giver: Side, taker: Side
     inside = await taker.load("", "adopted", SUBGRAPH)
     assert inside.ref.checkpoint_id == SUBGRAPH_ID
     assert content(inside) == content(await giver.load(SUBGRAPH_ID, ns=SUBGRAPH))
-    # Delta channels rebuild, from ancestors that nobody sees.
+    # Delta channels are rebuilt, from ancestors that no reader sees.
     rebuilt = await taker.history(SECOND, "adopted", "log")
     assert rebuilt == await giver.history(SECOND, THREAD, "log")
     assert sum(len(frame.history.writes) for frame in rebuilt) == 2

@@ -1,4 +1,4 @@
-"""Hand-offs over Walrus, as the emulator keeps it: blobs of their own, parts, epochs."""
+"""Hand-offs over the Walrus emulator use standalone blobs and parts, and survive epochs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def emulator() -> AsyncIterator[WalrusEmulator]:
 
 @pytest.fixture
 async def sides(tmp_path: Path, emulator: WalrusEmulator) -> AsyncIterator[tuple[Side, Side]]:
-    """Two servers that have nothing in common but Walrus."""
+    """Two servers that share only Walrus."""
     walrus = {
         "walrus_publisher_url": (emulator.url,),
         "public": True,
@@ -55,7 +55,7 @@ async def sides(tmp_path: Path, emulator: WalrusEmulator) -> AsyncIterator[tuple
 
 
 async def fetched(emulator: WalrusEmulator, blob_id: str) -> bytes:
-    """Fetch a blob as anybody can."""
+    """Fetch a blob as anyone can."""
     async with httpx.AsyncClient(trust_env=False) as client:
         answer = await client.get(f"{emulator.url}/v1/blobs/{blob_id}")
     assert answer.status_code == 200
@@ -63,7 +63,7 @@ async def fetched(emulator: WalrusEmulator, blob_id: str) -> bytes:
 
 
 def bundle_of(stored: bytes) -> segment_pb2.ThreadSegment:
-    """Unpack a bundle as anybody can: zstd passes over its header."""
+    """Unpack a bundle as anyone can: zstd skips its header."""
     return segment_pb2.ThreadSegment.FromString(zstd.decompress(stored))
 
 
@@ -135,7 +135,7 @@ TOOLS = ("bash", "curl", "jq", "sha256sum")
 
 
 def instructions(emulator: WalrusEmulator) -> tuple[str, str]:
-    """Return the commands of the page: for a bundle, and for its parts."""
+    """Return the commands of the page, for a bundle and for its parts."""
     blocks = re.findall(r"^```\w*\n(.*?)^```$", HANDBOOK.read_text(encoding="utf-8"), re.M | re.S)
     whole, parts = (block for block in blocks if "curl " in block)
     aggregator = f"AGGREGATOR={emulator.url}\n"

@@ -1,4 +1,4 @@
-"""Forking, rolling back, and asking who came from whom, over the wire."""
+"""Forks, rollbacks and lineage work over the network."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ JOURNALED = checkpoint_pb2.DURABILITY_JOURNALED
 
 
 Step = tuple[tpb.LineageKind, str, str]
-"""Kind, thread that it came from, thread that came from it."""
+"""Kind, origin thread, and new thread."""
 
 
 async def two_steps(checkpoints: CheckpointServiceAsyncStub) -> None:
-    """Save a thread of two checkpoints; the first waits for an answer."""
+    """Save a thread of two checkpoints, the first of which waits for an answer."""
     await checkpoints.SaveCheckpoint(
         save_request(
             FIRST,

@@ -1,4 +1,4 @@
-"""Snapshots of several threads, over the wire."""
+"""Snapshots of several threads work over the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention over a real server: set, read, certified, and carried out."""
+"""Retention is set, read, certified and carried out on a real server."""
 
 from __future__ import annotations
 

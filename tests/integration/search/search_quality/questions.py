@@ -1,8 +1,7 @@
-"""The committed set: what agents did, what people ask, and vectors of both.
+"""The committed set: steps of agents, questions of people, and vectors of both.
 
-`python -m tests.integration.search.search_quality.questions` makes the vectors again, with the
-local embedder; that is needed whenever a text has changed. Nothing else of the tests needs
-the model.
+`python -m tests.integration.search.search_quality.questions` creates the vectors with the local
+embedder, which is necessary after a change of a text. No test needs the model.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ VECTORS = HERE / "vectors.json"
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A checkpoint of the set; `name` is unique in it."""
+    """A checkpoint of the set, with a unique `name`."""
 
     name: str
     thread: str
@@ -48,19 +47,19 @@ class Question:
 
 @cache
 def checkpoints() -> tuple[Saved, ...]:
-    """Return what agents did."""
+    """Return the steps of the agents."""
     return tuple(Saved(**row) for row in _read("checkpoints.json"))
 
 
 @cache
 def exact_terms() -> tuple[Question, ...]:
-    """Return questions with a ticket, a name or a quotation that is in one summary."""
+    """Return questions with a ticket, a name or a quotation that occurs in one summary."""
     return tuple(Question(**row) for row in _read("exact_terms.json"))
 
 
 @cache
 def paraphrases() -> tuple[Question, ...]:
-    """Return questions that have no word in common with the summary they are about."""
+    """Return questions that share no word with the summary that answers them."""
     return tuple(Question(**row) for row in _read("paraphrases.json"))
 
 
@@ -82,7 +81,7 @@ def vectors() -> dict[str, list[float]]:
     """Return the vector of each text.
 
     Raises:
-        ValueError: They are not those of the texts.
+        ValueError: The vectors do not belong to the texts.
     """
     held = json.loads(VECTORS.read_text())
     every = texts()
@@ -94,7 +93,7 @@ def vectors() -> dict[str, list[float]]:
 
 
 async def embed(embedder: LocalEmbedder) -> dict[str, Any]:
-    """Return the file of vectors as the model makes it."""
+    """Return the file of vectors as the model creates it."""
     every = texts()
     made = [unpack_vector(vector) for vector in await embedder.embed(every)]
     data = base64.b64encode(np.array(made, "<f2").tobytes()).decode()

@@ -1,9 +1,9 @@
 """Search finds what people ask for: names and numbers by words, meaning by vectors.
 
-Measured with the committed set, through a running server: of 32 questions with a name, a
-number or a quotation words find every one first. Of 40 paraphrases, which have no word in
-common with what they are about, words find none, and vectors of MiniLM find 35 first
-(0.88) and 39 among the first ten (0.98). The bounds below are a little lower.
+Measured with the committed set, through a running server: of 32 questions with a name, a number or
+a quotation, words find the answer to every question first. Of 40 paraphrases, which share no word
+with their answers, words find none, and vectors of MiniLM find 35 first (0.88) and 39 among the
+first ten (0.98). The bounds below are a little lower.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def save_all(client: AsyncClient, *, with_vectors: bool) -> dict[str, str]
 
 
 def hits(ranks: Sequence[int], among: int) -> float:
-    """Return the share of questions whose answer is among the first; rank 0 is none."""
+    """Return the share of questions with the answer among the first; rank 0 means not found."""
     return sum(0 < rank <= among for rank in ranks) / len(ranks)
 
 
@@ -75,7 +75,7 @@ def test_every_question_is_about_one_checkpoint() -> None:
 
 
 def test_no_paraphrase_has_a_word_of_its_summary() -> None:
-    """Not even a stem: full text, which compares these, finds none of them."""
+    """Not even a stem: full text, which compares stems, finds no paraphrase."""
     summaries = {saved.name: saved.summary for saved in checkpoints()}
     with closing(sqlite3.connect(":memory:")) as database:
         database.execute("CREATE VIRTUAL TABLE held USING fts5(summary, tokenize='porter')")
@@ -104,7 +104,8 @@ async def test_the_vectors_are_those_that_the_model_makes() -> None:
     sample = questions.texts()[::20]
     made = np.array([np.frombuffer(vector, "<f4") for vector in await embedder.embed(sample)])
     held = np.array([vectors()[text] for text in sample])
-    # Committed with 16 bits, of which 11 are digits; made by another program with the same weights.
+    # Committed with 16 bits, of which 11 are digits; created by another program with the same
+    # weights.
     assert np.abs(made - held).max() < 2**-9
     await embedder.close()
 
@@ -170,7 +171,7 @@ async def test_text_is_found_by_words_or_meaning_with_an_embedder(config: Config
         exact = []
         for question in exact_terms():
             results = await client.search_history(question.question, limit=5)
-            # What has a number or is quoted goes to the words, which know such things.
+            # Questions with a number or a quotation use words, which match exactly.
             expected = "lexical" if analyse(question.question).asks_exactly else "vector"
             assert (results.mode, results.warnings) == (expected, ())
             exact.append(rank([result.checkpoint_id for result in results], ids[question.finds]))
