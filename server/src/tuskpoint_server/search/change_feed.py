@@ -1,9 +1,9 @@
-"""Which checkpoints search may find, and which changes of the logs the index has to follow.
+"""Checkpoints that search may find, and changes of the logs that the index has to follow.
 
-A checkpoint is due where its row is the one that a change above the watermark made, where such a
-change brought an interrupt, and where the parent went whose text it did without. Of a thread whose
-log says too little (it was swept before search was switched on, or search was switched on for the
-thread) all checkpoints are gone through by key instead.
+A checkpoint is due if a change above the watermark wrote its row or brought an interrupt, or if the
+parent was deleted whose text the checkpoint's document left out. If the log of a thread is not
+sufficient (it was swept before search was switched on, or search was switched on for the thread), a
+walk visits all checkpoints of the thread by key instead.
 """
 
 from __future__ import annotations
@@ -46,21 +46,22 @@ from .searched_values import Document, ReadCheckpoint, with_values
 
 _log = logging.getLogger(__name__)
 
-# bytes of stored states that one stretch reads at most, after the first row
+# most bytes of stored states that one stretch reads after the first row
 MAX_READ_BYTES = 8 * 1024 * 1024
-C, D, L, M = checkpoints.c, documents.c, changes.c, memories.c  # as in SQL
+C, D, L, M = checkpoints.c, documents.c, changes.c, memories.c  # short names, as in SQL
 T, V, W = threads.c, vectors.c, writes.c
 
-# So spelled, no index is asked for it: begun with its alternatives, SQLite reads everything.
+# `coalesce` prevents the use of an index: with the alternatives first, SQLite would read
+# everything.
 _NAME = func.coalesce(T.thread_id, EMPTY)
 
-# the checkpoints of a thread are indexed: those of users, and items of stores
+# condition that the checkpoints of a thread are indexed: users' threads, and items of stores
 INDEXABLE = and_(
     T.deleted.is_(False),
     T.unsearchable.is_(False),
     or_(_NAME < SNAPSHOTS, _NAME >= SNAPSHOTS_END),
 )
-# the checkpoints of a thread may be found
+# condition that the checkpoints of a thread may be found
 FINDABLE = and_(INDEXABLE, outside_reserved(_NAME))
 ITS_THREAD = T.number == C.thread
 ITS_DOCUMENT = D.number == C.number
@@ -77,7 +78,8 @@ _ITS_PARENT = and_(
 )
 _UNINDEXED = T.unindexed_since_us.is_not(None)
 _SWEPT = T.compacted_seq > T.indexed_seq
-# Skipped threads are one text, ` number-seq number-seq `: lists of each length need a statement.
+# Skipped threads are one text, ` number-seq number-seq `: lists of each length would need a
+# statement each.
 _VERSION = cast(T.number, Text) + literal_column("'-'", Text) + cast(T.seq, Text)
 _NOT_SKIPPED = bindparam("skipped", type_=Text).not_like(
     literal_column("'% '", Text) + _VERSION + literal_column("' %'", Text)
@@ -95,7 +97,7 @@ _CHECKPOINT = (
     *(*_KEY, C.seq, C.summary, C.label, C.state, C.delta_channels),
     *(_parents.c.number, _parents.c.state),
 )
-_STATE, _BEFORE = -4, -1  # where the states stand in a row that ends with `_CHECKPOINT`
+_STATE, _BEFORE = -4, -1  # positions of the states in a row that ends with `_CHECKPOINT`
 _IS_QUESTION = W.channel == literal_column(f"'{INTERRUPT}'")
 _SAVED_WRITES = L.kind == literal_column(str(int(EventKind.WRITES_SAVED)))
 _ITS_CHECKPOINT = and_(
@@ -104,7 +106,7 @@ _ITS_CHECKPOINT = and_(
     C.checkpoint_id == L.checkpoint_id,
 )
 _ITS_ROW = and_(_ITS_CHECKPOINT, C.seq == L.seq)
-# Changes that brought questions are one text too, ` number-seq number-seq `.
+# Changes that brought interrupts are one text too, ` number-seq number-seq `.
 _ASKED = bindparam("asked", type_=Text).like(
     literal_column("'% '", Text)
     + cast(L.thread, Text)
@@ -147,7 +149,7 @@ _BY_KEY = Statement(
     ).order_by(C.checkpoint_ns, C.checkpoint_id)
 )
 _ORPHANS = Statement(_OF_THREAD.where(C.parent_id != EMPTY, _parents.c.number.is_(None)))
-# So spelled, no index is asked for it: few threads are behind, and many may be the tenant's.
+# `coalesce` prevents the use of an index: few threads are behind, and the tenant may have many.
 _TENANT = func.coalesce(T.tenant, EMPTY)
 NOW = Statement(
     select(T.number, T.seq).where(_UNINDEXED, bindparam("of_tenant") == _TENANT, INDEXABLE)
@@ -161,7 +163,7 @@ _CHANGED = (
     .correlate(threads)
     .scalar_subquery()
 )
-# Of each checkpoint with new writes, the writes are looked through once.
+# For each checkpoint with new writes, the writes are read only once.
 _ASKING = (
     select(func.count())
     .select_from(checkpoints)
@@ -185,38 +187,38 @@ _BACKLOG = Statement(
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A thread, by number, that is gone through by key, because its log says too little."""
+    """A thread, by number, that is visited by key because its log is not sufficient."""
 
     thread: int
-    through: int  # all changes up to here are indexed once it is done
-    # namespace and ID of the last checkpoint that was looked at; `None`: none is left
+    through: int  # all changes up to this one are indexed after the walk
+    # namespace and ID of the last visited checkpoint; `None`: all are visited
     after: tuple[str, str] | None = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """How far the index of a thread comes with a batch."""
+    """Progress of a thread's index with a batch."""
 
     thread: int
     tenant: str
     thread_id: str
-    before: int  # its watermark when it was read
-    through: int  # its watermark once the batch is stored
-    seq: int  # its last change when it was read
+    before: int  # watermark when the thread was read
+    through: int  # watermark after the batch is stored
+    seq: int  # last change when the thread was read
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Changes that the index has to know of."""
+    """Changes that the index has to follow."""
 
-    due: tuple[Document, ...] = ()  # checkpoints to be indexed
-    advances: tuple[Advance, ...] = ()  # how far the threads come
-    complete: bool = True  # no thread is left that has more
-    walk: Walk | None = None  # through a thread whose watermark moves at the end of it
+    due: tuple[Document, ...] = ()  # checkpoints to index
+    advances: tuple[Advance, ...] = ()  # progress of the threads
+    complete: bool = True  # whether no thread has further changes
+    walk: Walk | None = None  # walk through a thread, whose watermark moves at the end of the walk
 
 
 class IndexBacklog(NamedTuple):
-    """What the index of a tenant lacks: checkpoints, and since when the oldest waits."""
+    """Unindexed checkpoints of a tenant: their number, and the time of the oldest."""
 
     tenant: str
     checkpoints: int
@@ -247,9 +249,10 @@ class _Log(NamedTuple):
 def stretch(
     connection: Connection, limit: int, walk: Walk | None, skipped: Mapping[int, int]
 ) -> Stretch:
-    """Return the next changes that the index has to know of, oldest first.
+    """Return the next changes that the index has to follow, oldest first.
 
-    `skipped`: threads that are left out until they have more changes; number to last change.
+    `skipped` maps the numbers of threads that are left out to their last change; further changes
+    end the skipping.
     """
     but = walk.thread if walk is not None else 0
     parameters = {
@@ -299,9 +302,9 @@ def stretch(
 
 
 def _changes_that_ask(connection: Connection, limit: int, parameters: Mapping[str, object]) -> str:
-    """Return those of the next changes that brought a question, as `_CHANGES` takes them.
+    """Return the next changes that brought an interrupt, in the form that `_CHANGES` expects.
 
-    The writes of each checkpoint are looked through once, however many of the changes saved some.
+    The writes of each checkpoint are read only once, even if several changes saved writes.
     """
     rows = _CHANGED_PLACES.run(connection, **parameters, max_rows=limit + 1).fetchall()
     saving: dict[tuple[int, str], dict[str, None]] = {}
@@ -333,12 +336,13 @@ def _changed_checkpoints(
 def _leave_out_damaged(
     connection: Connection, read: Sequence[ReadCheckpoint]
 ) -> list[ReadCheckpoint]:
-    """Leave out checkpoints whose row was changed, and parents whose row was."""
+    """Leave out checkpoints with a damaged row, and the states of parents with a damaged row."""
     numbers = {checkpoint.due.number for checkpoint in read}
     numbers |= {checkpoint.parent for checkpoint in read if checkpoint.parent is not None}
     damaged = damaged_rows(connection, numbers)
     for refusal in damaged.values():
-        if refusal.metadata["checkpoint_id"]:  # who stores the batch tells of damaged threads
+        # damage of a whole thread is reported by the code that stores the batch
+        if refusal.metadata["checkpoint_id"]:
             _log.error("not indexed: %s", refusal)
     return [
         checkpoint if checkpoint.parent not in damaged else checkpoint._replace(before=None)
@@ -348,7 +352,7 @@ def _leave_out_damaged(
 
 
 def _read_rows(cursor: Answer, limit: int) -> tuple[list[SqlRow], SqlRow | None]:
-    """Return at most `limit` rows, fewer if their states take `MAX_READ_BYTES`, and the next."""
+    """Return at most `limit` rows, fewer above `MAX_READ_BYTES` of states, and the next row."""
     rows: list[SqlRow] = []
     size = 0
     while (row := cursor.fetchone()) is not None:
@@ -361,11 +365,11 @@ def _read_rows(cursor: Answer, limit: int) -> tuple[list[SqlRow], SqlRow | None]
 
 
 def backlog(connection: Connection) -> list[IndexBacklog]:
-    """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
+    """Return the unindexed checkpoints by tenant; leave out tenants without any."""
     return [IndexBacklog(*row) for row in _BACKLOG.run(connection).fetchall()]
 
 
 def has_reached(connection: Connection, wanted: Mapping[int, int]) -> bool:
-    """Return whether the index has threads, by number, up to these changes."""
+    """Return whether the index has reached a given change of each thread, by thread number."""
     indexed: dict[int, int] = dict(_INDEXED.run_listed(connection, wanted))
     return all(indexed.get(thread, seq) >= seq for thread, seq in wanted.items())

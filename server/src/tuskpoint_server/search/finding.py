@@ -1,8 +1,8 @@
-"""The search index in a journal being read: candidates become checkpoints that live now.
+"""Read access to the search index: turns candidates into live checkpoints.
 
-The text, vectors and MemWal propose candidates nearest first. They
-are looked up page by page until there are enough results; if hardly any passes the filters,
-it is asked which do. However few they are, they are found, and an answer is of one moment.
+Full text, vectors and MemWal propose candidates, nearest first. Candidates are looked up page by
+page until there are enough results. If hardly any candidate passes the filters, a query selects all
+rows that pass instead. So even few results are found, and an answer reflects one moment.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from ..journal.values.integrity import damaged_rows
 from . import change_feed
 from .change_feed import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
 
-FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
-# candidates after which it is judged whether so few pass that all who do are asked for
+FIRST_PAGE = 32  # candidates of the first page; each further page has twice as many
+# candidates after which the search decides whether to select all passing rows instead
 LOOKED_AT_FIRST = 480
-MANY = 4000  # so many more look-ups take longer than to ask
-# vectors that are owed to all tenants, oldest first, of which those of a tenant are counted
+MANY = 4000  # number of further look-ups that cost more than selecting all passing rows
+# vectors owed to all tenants, oldest first, among which a tenant's are counted
 COUNTED_OWED = 10_000
-COUNTED_CUT = 10_000  # checkpoints of a tenant with more text than is indexed that are looked at
-# the document says what the checkpoint does; else it is of earlier content
+# most checkpoints of a tenant with more text than is indexed that are examined
+COUNTED_CUT = 10_000
+# condition that the document is as new as the checkpoint's row
 _INDEXED = D.seq == C.seq
 
 
 def _looked_at(column: ColumnElement[str]) -> ColumnElement[str]:
-    """Return a column that no index is asked for: a look-up begins with its numbers."""
+    """Wrap a column so that no index on it is used: a look-up must start with its numbers."""
     return sa.func.coalesce(column, EMPTY)
 
 
@@ -132,28 +133,29 @@ _OWED = Statement(
 
 
 class VectorRow(NamedTuple):
-    """A vector as a scan reads it."""
+    """Vector as a scan reads it."""
 
     number: int
     vector: bytes
 
 
 class Candidate(NamedTuple):
-    """A checkpoint that may be found."""
+    """Checkpoint that may be a result."""
 
-    number: int  # of its document, or of its vector
+    number: int  # number of the document or of the vector
     distance: float
-    summary: str | None = None  # what the checkpoint's must be, on one line; `None`: anything
+    summary: str | None = None  # summary, on one line, that the checkpoint must have; `None`: any
 
 
-# returns candidates, nearest first: all, or those that have one of these numbers
+# returns candidates, nearest first: all, or only those with one of the given numbers
 Candidates = Callable[[AbstractSet[int] | None], Iterator[Candidate]]
 
 
 class OwedVectors(NamedTuple):
-    """Documents of a tenant, by number, that an embedder owes a vector; `more`: there may be more.
+    """Documents of a tenant, by number, that lack a vector of the embedder.
 
-    Search by vectors does not find their checkpoints.
+    Search by vectors does not find the checkpoints of these documents. `more` tells that there may
+    be further documents.
     """
 
     numbers: frozenset[int]
@@ -161,12 +163,12 @@ class OwedVectors(NamedTuple):
 
     @property
     def missed(self) -> int:
-        """How many checkpoints are missed; at least one if there may be more than were counted."""
+        """Number of missed checkpoints; at least 1 if there may be more than were counted."""
         return max(len(self.numbers), int(self.more))
 
 
 class RecalledMemory(NamedTuple):
-    """A memory that MemWal returned, parsed and not yet believed."""
+    """Memory that MemWal returned, parsed but not verified yet."""
 
     pointer: bytes
     summary: str
@@ -175,7 +177,7 @@ class RecalledMemory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """How the index stands; `truncated`: checkpoints of whose state a part is indexed."""
+    """Status of the index; `truncated` counts checkpoints whose state is only partly indexed."""
 
     unindexed: int = 0
     oldest_unindexed_us: int | None = None
@@ -185,16 +187,16 @@ class IndexStatus:
 
 
 class FindRows:
-    """The index of a journal, being read. Every call may raise `JOURNAL_UNAVAILABLE`."""
+    """Read access to the index of a journal. Every call may raise `JOURNAL_UNAVAILABLE`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.is_sealed = database.is_sealed  # then it has no values
+        self.is_sealed = database.is_sealed  # a sealed journal has no values in its index
 
     async def lexical(
         self, tenant: str, words: Words, scope: SearchScope, limit: int
     ) -> list[SearchHit]:
-        """Return checkpoints by words, best first; distance is 1 / (1 + score)."""
+        """Return checkpoints by words, best first; the distance is 1 / (1 + score)."""
 
         def work(connection: sa.Connection) -> list[SearchHit]:
             thread = None
@@ -216,7 +218,7 @@ class FindRows:
     async def by_vectors(
         self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
     ) -> list[SearchHit]:
-        """Return the first candidates that are live and in scope, read in a thread."""
+        """Return the first candidates that are live and in scope; `candidates` runs in a thread."""
         return await self._database.query(
             lambda connection: _find(
                 connection, _BY_VECTOR, tenant, scope, limit, candidates, vectors_table
@@ -226,17 +228,18 @@ class FindRows:
     async def by_pointers(
         self, tenant: str, recalled: Sequence[RecalledMemory], scope: SearchScope, limit: int
     ) -> list[SearchHit]:
-        """Return live checkpoints in scope that memories point to, in their order, each once.
+        """Return the live checkpoints in scope that memories point to, in memory order, each once.
 
-        A memory counts only if its summary is the checkpoint's own, each run of white space
-        as one space. Of checkpoints with one pointer all count, by thread.
+        A memory counts only if its summary equals the checkpoint's, with each run of white space as
+        one space. If several checkpoints have the same pointer, all of them count, ordered by
+        thread.
         """
 
         def work(connection: sa.Connection) -> list[SearchHit]:
             def candidates(_: AbstractSet[int] | None) -> Iterator[Candidate]:
                 for memory in recalled:
                     parameters = {"of_tenant": tenant, "of_pointer": memory.pointer}
-                    # Asked to sort them, SQLite would rather read all documents in the order
+                    # Sorted here: if SQLite had to sort, it would read all documents in the order
                     # of their threads.
                     for _, number in sorted(_OF_POINTER.run(connection, **parameters).fetchall()):
                         yield Candidate(number, memory.distance, memory.summary)
@@ -246,12 +249,12 @@ class FindRows:
         return await self._database.query(work)
 
     async def dimension(self, tenant: str) -> int:
-        """Return the dimension that the tenant's vectors must have; 0 if it may be any."""
+        """Return the dimension that the tenant's vectors must have; 0 if any is allowed."""
         size = await self._database.query(lambda connection: vectors.size_bytes(connection, tenant))
         return size // COMPONENT_BYTES
 
     async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
-        """Return vectors with a greater number, by number."""
+        """Return vectors with numbers greater than `after`, by number."""
         parameters = {"of_tenant": tenant, "after": after, "max_rows": limit}
         return list(map(VectorRow._make, await self._database.rows(_SCAN, **parameters)))
 
@@ -261,15 +264,15 @@ class FindRows:
         return list(map(VectorRow._make, await self._database.rows(_SCAN_THREAD, **parameters)))
 
     async def owed(self, tenant: str) -> OwedVectors:
-        """Return the documents of a tenant that have no vector yet and get one."""
+        """Return the documents of a tenant that have no vector yet and will get one."""
         rows = await self._database.rows(_OWED, of_tenant=tenant, max_rows=COUNTED_OWED + 1)
         mine = frozenset(number for number, is_of_tenant in rows if is_of_tenant)
         return OwedVectors(mine, more=len(rows) > COUNTED_OWED)
 
     async def cut(self, tenant: str, scope: SearchScope, but: Collection[CheckpointKey]) -> int:
-        """Return how many checkpoints in scope have more text than is indexed; `but` without these.
+        """Return the number of checkpoints in scope with more text than is indexed, except `but`.
 
-        Where there are too many to look at, it is at least 1.
+        If there are too many to examine, the result is at least 1.
         """
         parameters = {"of_tenant": tenant, "of_thread": scope.thread_id, "of_agent": scope.agent_id}
         rows = await self._database.rows(_CUT, **parameters, max_rows=COUNTED_CUT + 1)
@@ -281,7 +284,7 @@ class FindRows:
         return max(count, int(len(rows) > COUNTED_CUT))
 
     async def status(self, tenant: str) -> IndexStatus:
-        """Return how the index stands."""
+        """Return the status of the index."""
 
         def work(connection: sa.Connection) -> IndexStatus:
             counts = [
@@ -307,11 +310,11 @@ def _find(
 ) -> list[SearchHit]:
     """Return the first candidates that are live and in scope, each checkpoint once.
 
-    Those whose row was changed have a `damage`, and nothing else.
+    A result whose row is damaged has only a `damage`.
     """
     lookup = lookup.where(*_in_scope(tenant, scope, _looked_at))
     results: dict[CheckpointKey, SearchHit] = {}
-    damaged: dict[CheckpointKey, SearchHit] = {}  # these take no place of the others
+    damaged: dict[CheckpointKey, SearchHit] = {}  # damaged results do not count towards the limit
     stream, size, looked_at = candidates(None), FIRST_PAGE, 0
     while len(results) < limit and (page := list(islice(stream, size))):
         numbers = [candidate.number for candidate in page]
@@ -349,7 +352,7 @@ def _in_scope(
     scope: SearchScope,
     spelled: Callable[[ColumnElement[str]], ColumnElement[str]] = lambda column: column,
 ) -> list[ColumnElement[bool]]:
-    """Return the conditions on threads that a search may find; `spelled`: as columns stand."""
+    """Return the conditions on findable threads; `spelled` wraps the columns."""
     scope_pairs = [(T.thread_id, scope.thread_id), (T.agent_id, scope.agent_id)]
     pairs = [(T.tenant, tenant), *(pair for pair in scope_pairs if pair[1])]
     return [FINDABLE, *(spelled(column) == value for column, value in pairs)]
@@ -358,16 +361,18 @@ def _in_scope(
 def _select_in_scope(
     connection: sa.Connection, table: sa.Table, tenant: str, scope: SearchScope
 ) -> sa.Select[int, bytes]:
-    """Select what is in scope: one scan is less than a look-up of each where hardly any is."""
-    # The threads come first, and of each its checkpoints: a join would begin with all there are.
+    """Select all rows in scope: one scan costs less than many look-ups with few results."""
+    # Threads first, then the checkpoints of each: a join would start with all checkpoints of the
+    # journal.
     thread_numbers = sa.select(T.number).where(*_in_scope(tenant, scope))
     passing = (
         sa.select(table.c.number, C.metadata)
         .select_from(checkpoints.join(table, ITS_DOCUMENT if table is documents else ITS_VECTOR))
         .where(C.thread.in_(thread_numbers))
     )
-    # Metadata that is worth parsing: without a backslash there is one way to spell a string in
-    # JSON. Numbers have many, and so has what is in arrays and objects. SQL may be only so deep.
+    # Test metadata for literal strings before it is parsed: without a backslash, JSON has one way
+    # to write a string. Numbers have many forms, and so do arrays and objects. The depth of SQL
+    # expressions is limited.
     terms = [term for pair in islice(scope.filter.items(), 16) for term in pair]
     spelled = [
         json.dumps(term, ensure_ascii=False).encode(errors="surrogatepass")
@@ -379,7 +384,7 @@ def _select_in_scope(
 
 
 def _metadata_has(connection: sa.Connection, part: bytes) -> ColumnElement[bool]:
-    """Match checkpoints whose metadata has some bytes in it."""
+    """Match checkpoints whose metadata contains the given bytes."""
     if connection.dialect.name == "postgresql":
         return sa.func.position(sa.literal(part).op("IN")(C.metadata)) > 0
     return sa.func.instr(C.metadata, part) > 0

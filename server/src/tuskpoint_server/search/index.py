@@ -1,8 +1,8 @@
-"""The search index in a journal being written, by its one owner, in short turns.
+"""Write access to the search index, for its one owner, in short turns of the writer.
 
-A batch stores documents, their full text, the watermarks, and what others are owed. Every
-statement is executed once for the whole batch. A checkpoint that is saved again keeps its
-number, and so its document its place.
+A batch stores documents, their full text, the watermarks, and the vectors and memories that are
+owed. Every statement is executed once for the whole batch. A checkpoint that is saved again keeps
+its number, and so its document keeps its place.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from . import change_feed
 from .change_feed import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
 from .searched_values import Document, embedded_text
 
-# rows that one write transaction removes; a document takes as long as it took to add
+# rows that one write transaction removes; removing a document takes as long as adding it
 DROPPED_AT_ONCE = 100
-SKIPPED_S = 600.0  # after which a damaged thread is tried again
+SKIPPED_S = 600.0  # seconds after which a damaged thread is tried again
 
 _log = logging.getLogger(__name__)
 
@@ -109,8 +109,8 @@ _UNFIT = Statement(
     .order_by(V.number)
 )
 _HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
-# Memories come after the documents that they need. What is under way is let arrive: the task
-# that sent it records how that went.
+# Memories come after the documents that they need. A memory that is being sent stays: the sending
+# task records its outcome.
 _LOST: dict[sa.Table, ColumnElement[bool]] = {
     documents: ~change_feed.DOCUMENT_BELONGS,
     vectors: ~change_feed.VECTOR_BELONGS,
@@ -128,9 +128,9 @@ _FIND_AND_DROP = {
 
 
 class UnembeddedDocument(NamedTuple):
-    """A document that has no vector yet; `text` is what to embed.
+    """Document without a vector; `text` is the text to embed.
 
-    `seq`: the change of its checkpoint by which the document was made.
+    `seq` is the change of the checkpoint from which the document was built.
     """
 
     number: int
@@ -139,14 +139,14 @@ class UnembeddedDocument(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Number and `seq`; a document that is made again has another one."""
+        """Number and `seq`; a rebuilt document has another `seq`."""
         return self.number, self.seq
 
 
 class _DamagedThread(NamedTuple):
-    """A thread whose row is damaged, and which is not indexed therefore.
+    """Thread whose row is damaged, and which is therefore not indexed.
 
-    `seq`: its last change; `tried_us`: when it was found damaged.
+    `seq` is the thread's last change, `tried_us` the time of the last attempt.
     """
 
     seq: int
@@ -155,19 +155,19 @@ class _DamagedThread(NamedTuple):
 
 
 class IndexRows:
-    """The index of a journal, being written. Every call may raise `JOURNAL_UNAVAILABLE`."""
+    """Write access to the index of a journal. Every call may raise `JOURNAL_UNAVAILABLE`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        # Where a walk has come is kept here alone: after a restart it begins again, and finds
-        # nothing to change where it was before.
+        # The position of a walk is only in memory: after a restart the walk starts again, and
+        # changes nothing where it was before.
         self._walk: change_feed.Walk | None = None
-        self._damaged: dict[int, _DamagedThread] = {}  # by number
+        self._damaged: dict[int, _DamagedThread] = {}  # by number of the thread
 
     async def take(self, limit: int) -> change_feed.Stretch:
-        """Return the next changes that the index has to know of, of all tenants, oldest first.
+        """Return the next changes, of all tenants, that the index has to follow, oldest first.
 
-        A damaged thread is skipped until it has another change or is due to be tried again.
+        A damaged thread is skipped until it has another change or is due for another attempt.
         """
         walk, since_us = self._walk, self._database.now_us() - SKIPPED_S * 1e6
         skipped = {
@@ -182,10 +182,11 @@ class IndexRows:
     async def store(
         self, stretch: change_feed.Stretch, made: Sequence[Document], *, remember: bool
     ) -> int:
-        """Store documents and move the watermarks of their threads; return how many were stored.
+        """Store documents and move their threads' watermarks; return the number of stored ones.
 
-        A checkpoint that changed since it was read, or went, is left as it is: a later change
-        says so. So is one of a thread that search may not find any more, or that is damaged.
+        A checkpoint that was changed or deleted after it was read is left as it is, because a later
+        change covers it. The same holds for checkpoints of threads that are no longer searchable,
+        or are damaged.
         """
         stored, damaged = await self._database.transact(
             lambda batch: _store(batch, stretch, made, remember=remember),
@@ -199,7 +200,7 @@ class IndexRows:
         return stored
 
     def _note(self, advance: change_feed.Advance, damage: Refusal | None) -> None:
-        """Note whether a thread is damaged, and say so in the log if that is new."""
+        """Note whether a thread is damaged, and log a new damage."""
         before = self._damaged.pop(advance.thread, None)
         if damage is not None:
             if before is None or str(before.damage) != str(damage):
@@ -208,11 +209,11 @@ class IndexRows:
             self._damaged[advance.thread] = _DamagedThread(advance.seq, damage, now_us)
 
     def is_damaged(self, thread: int, seq: int) -> bool:
-        """Return whether a thread, by number, is not indexed up to a change: it is damaged."""
+        """Return whether a thread is not indexed up to a change because it is damaged."""
         return thread in self._damaged and self._damaged[thread].seq == seq
 
     async def damaged(self, tenant: str) -> list[Refusal]:
-        """Return the damages of the threads of a tenant that the index is behind of, in order."""
+        """Return the damages of a tenant's threads that the index lags behind, in order."""
         behind = await self.now(tenant) if self._damaged else {}
         return [
             self._damaged[thread].damage
@@ -221,26 +222,26 @@ class IndexRows:
         ]
 
     async def now(self, tenant: str) -> dict[int, int]:
-        """Return the threads, by number, that the index is behind of, with their last change."""
+        """Return a tenant's threads that the index lags behind, with their last change."""
         return dict(await self._database.rows(change_feed.NOW, of_tenant=tenant))
 
     async def reached(self, wanted: Mapping[int, int]) -> bool:
-        """Return whether the index has threads, by number, up to these changes."""
+        """Return whether the index has reached a given change of each thread, by thread number."""
         return await self._database.query(partial(change_feed.has_reached, wanted=wanted))
 
     def forget(self) -> None:
-        """Forget the walk and the damaged threads: another server keeps the index."""
+        """Forget the walk and the damaged threads: another server maintains the index."""
         self._walk = None
         self._damaged.clear()
 
     async def backlog(self) -> list[change_feed.IndexBacklog]:
-        """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
+        """Return the unindexed checkpoints by tenant; leave out tenants without any."""
         return await self._database.query(change_feed.backlog)
 
     async def unembedded(
         self, limit: int, but: Collection[tuple[int, int]] = ()
     ) -> list[UnembeddedDocument]:
-        """Return documents without a vector, the oldest first; `but`: number and `seq` of some."""
+        """Return documents without a vector, oldest first; `but` has `place`s to leave out."""
 
         def work(connection: sa.Connection) -> list[UnembeddedDocument]:
             owed = _UNEMBEDDED.run(connection, max_rows=limit + len(but)).fetchall()
@@ -251,16 +252,17 @@ class IndexRows:
         return await self._database.query(work)
 
     async def embed(self, embedder: str, made: Sequence[tuple[UnembeddedDocument, bytes]]) -> None:
-        """Store vectors of what still says the same and has none; they have one dimension."""
+        """Store vectors, all of one dimension, for documents with the same text and no vector."""
         await self._database.transact(
             lambda batch: _embed(batch.connection, embedder, made),
             size_bytes=sum(len(vector) for _, vector in made),
         )
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
-        """Drop vectors of another embedder or dimension; return how many.
+        """Drop vectors of another embedder or dimension; return the number of dropped vectors.
 
-        Their text is embedded again. From now on only vectors of its dimension are stored.
+        Their text is embedded again. From then on, only vectors of the embedder's dimension are
+        stored.
         """
         await self._database.transact(
             lambda batch: vector_rows.note_embedder(batch.connection, embedder, dimension)
@@ -269,17 +271,17 @@ class IndexRows:
         return await self._in_turns(await self._database.rows(_UNFIT, **unfit), _drop_vectors)
 
     async def forget_embedder(self) -> None:
-        """Begin to do without an embedder: vectors stay, and nothing is asked of others."""
+        """Record that there is no embedder: vectors stay, and new ones may have any dimension."""
         if await self._database.query(vector_rows.noted_dimension):
             await self._database.transact(
                 lambda batch: vector_rows.forget_embedder(batch.connection)
             )
 
     async def sweep(self) -> int:
-        """Remove what belongs to no checkpoint that search may find; return how many rows."""
+        """Remove rows whose checkpoint search may not find; return the number of removed rows."""
         count = 0
         for table, (find, drop) in _FIND_AND_DROP.items():
-            # They are looked for beside the writer, and looked at again when they go.
+            # Rows are searched outside the writer, and checked again when they are removed.
             rows = await self._database.rows(find)
             count += await self._in_turns(rows, partial(_drop_lost, table, drop))
         return count
@@ -287,7 +289,7 @@ class IndexRows:
     async def _in_turns(
         self, rows: Sequence[Sequence[int]], drop: Callable[[sa.Connection, Sequence[int]], int]
     ) -> int:
-        """Remove rows by their numbers in short turns of the writer; return how many."""
+        """Remove rows by number in short turns of the writer; return the number of removed rows."""
         count = 0
         for start in range(0, len(rows), DROPPED_AT_ONCE):
             numbers = [number for (number,) in rows[start : start + DROPPED_AT_ONCE]]
@@ -304,13 +306,13 @@ def _store(
     *,
     remember: bool,
 ) -> tuple[int, dict[int, Refusal]]:
-    """Store documents and move the watermarks of their threads; return how many were stored.
+    """Store documents and move their threads' watermarks; return the number of stored ones.
 
-    Damaged threads stay as they are. They are returned, too: number to damage.
+    Damaged threads stay as they are, and are returned too: number to damage.
 
-    What an embedder made of another text goes. A checkpoint without a vector gets the one that
-    a caller sent with its origin: no caller mints the same ID in two threads for the same state
-    unless it means the same.
+    Vectors that an embedder computed from an older text are dropped. A checkpoint without a vector
+    gets the vector that a caller sent with the checkpoint's origin: a caller that creates the same
+    ID in two threads for the same state means the same checkpoint.
     """
     batch.lock((advance.tenant, advance.thread_id) for advance in stretch.advances)
     damaged: dict[int, Refusal] = {}
@@ -321,8 +323,8 @@ def _store(
     rows = _STANDING.run_listed(connection, (document.number for document in candidates))
     rows_by_number = {row[0]: row[1:] for row in rows}
     stored_documents: list[Document] = []
-    vectorless: list[int] = []  # checkpoints without a vector
-    outdated: list[tuple[int]] = []  # vectors
+    vectorless: list[int] = []  # numbers of checkpoints without a vector
+    outdated: list[tuple[int]] = []  # numbers of outdated vectors
     old_texts: list[tuple[int]] = []
     texts: list[tuple[int, int, str, str]] = []
     for document in candidates:
@@ -369,7 +371,7 @@ def _store(
 def _advance(batch: UnitOfWork, advance: change_feed.Advance, damaged: dict[int, Refusal]) -> bool:
     """Move the watermark of a thread; return whether search may still find its checkpoints.
 
-    The thread is added to `damaged` if it is.
+    A damaged thread is added to `damaged`.
     """
     log = batch.find_any(advance.tenant, advance.thread_id)
     if log is not None and log.damage is not None:
@@ -386,9 +388,9 @@ def _advance(batch: UnitOfWork, advance: change_feed.Advance, damaged: dict[int,
 
 
 def _inherit(connection: sa.Connection, numbers: Sequence[int]) -> set[int]:
-    """Give checkpoints the vectors of their origins; return the numbers of those that got one."""
+    """Give checkpoints the vectors of their origins; return the numbers of those checkpoints."""
     origin_rows = list(_BY_CALLER.run_listed(connection, numbers))
-    # While an embedder is adopted, some of another dimension are still there.
+    # While an embedder is being adopted, some vectors still have another dimension.
     size = vector_rows.noted_dimension(connection) * COMPONENT_BYTES if origin_rows else 0
     rows = {row[0]: row[1:] for row in origin_rows if size in (0, len(row[-1]))}
     vector_rows.add(connection, list(rows.values()))
@@ -421,7 +423,7 @@ def _drop_lost(
 
 
 def _drop_vectors(connection: sa.Connection, numbers: Sequence[int]) -> int:
-    """Drop vectors, and owe others to what they were made of; return how many."""
+    """Drop vectors, and mark their documents as owed a vector; return the number of vectors."""
     owed = [row[0] for row in _EMBEDDED.run_listed(connection, numbers) if _embedded_text(row)]
     _set_owed(connection, owed, owed=True)
     return _DROP_VECTOR.count_many(connection, [{"of_number": number} for number in numbers])
@@ -432,7 +434,7 @@ def _set_owed(connection: sa.Connection, numbers: Sequence[int], *, owed: bool) 
 
 
 def _embedded_text(row: SqlRow) -> str:
-    """Return what is embedded of a document, by a row that begins with `_SAID`."""
+    """Return the text of a document to embed, from a row that starts with `_SAID`."""
     return embedded_text(row[1], row[2], planned=bool(row[3]))
 
 
@@ -449,7 +451,7 @@ def _embed(
             continue
         settled.append(row[0])
         tenant, *place, has = row[4:]
-        # A caller's may have come meanwhile: it is the better one.
+        # A caller's vector may have arrived meanwhile, and takes precedence.
         if has is None:
             rows.append((tenant, *place, embedder, vector))
             sizes.add((tenant, len(vector)))

@@ -1,8 +1,8 @@
-"""Memories: the summaries that MemWal has to have, and how far each of them got.
+"""Memories: summaries to deliver to MemWal, and the progress of each delivery.
 
-`index` adds them with the documents; one task writes them from then on. One that points
-to no checkpoint which search may find is removed when its turn comes: the checkpoint was
-deleted or summarised anew meanwhile, or its thread made unsearchable.
+`index` adds memories with the documents; from then on, only one task writes them. When the turn of
+a memory comes and its pointer has no findable checkpoint, the memory is removed: the checkpoint was
+deleted or summarized again meanwhile, or its thread is no longer searchable.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..journal.sql.statements import Statement
 from ..journal.values.integrity import damaged_rows
 from .change_feed import ITS_DOCUMENT, ITS_THREAD, C, D, M, T
 
-LOOKED_AT = 200  # memories that one transaction looks at
+LOOKED_AT = 200  # memories that one transaction examines
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
 
 
 def _oldest_due() -> Select[object]:
-    # By tenant second: that is how the index by state has them.
+    # Second key is the tenant, as in the index by state.
     return (
         select(M.number, M.tenant, M.pointer, M.text, M.unsure, M.attempts, M.job_id, M.due_us)
         .where(M.due_us <= bindparam("now_us"))
@@ -37,10 +37,10 @@ def _oldest_due() -> Select[object]:
 
 
 _DUE = Statement(_oldest_due().where(M.state == bindparam("of_state")))
-# The sum keeps SQLite from the index by state, in which all that is sure comes as well.
+# The sum keeps SQLite from using the index by state, which also contains all sure memories.
 _DUE_UNSURE = Statement(_oldest_due().where(UNSURE, M.state + 0 == bindparam("of_state")))
-# Not `following.FINDABLE`: with it, SQLite begins with all the checkpoints. What it excludes
-# besides, threads of the server's own, has no documents, or none with such a pointer.
+# Not `change_feed.FINDABLE`, with which SQLite starts at all checkpoints. What that condition also
+# excludes, threads of the server's own, has no documents, or none with such a pointer.
 _SUMMARIES = Statement(
     select(C.number, C.summary)
     .select_from(documents)
@@ -64,7 +64,7 @@ _NOTE = Statement(
     .values({name: bindparam(f"new_{name}") for name in _PROGRESS})
 )
 _NEXT_DUE = Statement(select(func.min(M.due_us)).where(M.state == bindparam("of_state")))
-# Numbers rise with time: the least is that of the oldest, and the index has it.
+# Numbers rise with time: the least number is the oldest memory, and the index has it.
 _COUNT = Statement(
     select(func.count(), func.min(M.number)).where(
         M.state == bindparam("of_state"), M.tenant == bindparam("of_tenant")
@@ -76,7 +76,7 @@ _CREATED = Statement(select(M.created_us).where(_OF_NUMBER))
 
 @dataclass(frozen=True, slots=True)
 class MemoriesStatus:
-    """How the memories of a tenant stand; refused ones are left out."""
+    """Memories of a tenant by progress; refused memories are left out."""
 
     waiting: int = 0
     underway: int = 0
@@ -85,7 +85,7 @@ class MemoriesStatus:
 
 
 class MemoryTally(NamedTuple):
-    """How many memories of a tenant are in a state."""
+    """Number of a tenant's memories in a state."""
 
     tenant: str
     state: MemoryState
@@ -99,13 +99,14 @@ class MemoryRows:
         self._database = database
 
     async def take(self, limit: int, *, unsure_first: bool = False) -> list[Memory]:
-        """Return memories that are to be sent now; until more is noted, they are unsure.
+        """Return memories to send now; until the outcome is noted, they are unsure.
 
-        Those of what search may not find are removed. The longest due comes first (or rather one
-        that is unsure), with others of its tenant; one that is unsure comes alone.
+        Memories of checkpoints that search may not find are removed. The longest due memory comes
+        first, with others of its tenant; with `unsure_first` an unsure memory has precedence. An
+        unsure memory always comes alone.
         """
         looked, outgoing = True, list[Memory]()
-        # One transaction drops no more than it looks at, however much there is to drop.
+        # One transaction removes no more rows than it examines, however many there are to remove.
         while looked and not outgoing:
             looked, outgoing = await self._database.transact(
                 partial(_take, limit=limit, unsure_first=unsure_first)
@@ -113,7 +114,7 @@ class MemoryRows:
         return outgoing
 
     async def note(self, progress: Sequence[Memory]) -> None:
-        """Note how far memories got: all of them but their text."""
+        """Record the progress of memories: all fields except the text."""
         rows = [
             {
                 "of_number": memory.number,
@@ -124,19 +125,19 @@ class MemoryRows:
         await self._database.transact(lambda batch: _NOTE.run_many(batch.connection, rows))
 
     async def underway(self, limit: int) -> list[Memory]:
-        """Return memories that were sent and are to be asked for now, the longest due first."""
+        """Return sent memories whose jobs are to be polled now, longest due first."""
         now_us = self._database.now_us()
         return await self._database.query(
             lambda connection: _due_memories(connection, _DUE, MemoryState.SENT, now_us, limit)
         )
 
     async def next_due_us(self, state: MemoryState) -> int | None:
-        """Return the time of the next step of memories in a state; `None`: there are none."""
+        """Return the time of the next step of memories in a state; `None`: no such memories."""
         [(due_us,)] = await self._database.rows(_NEXT_DUE, of_state=state.value)
         return due_us  # type: ignore[no-any-return]
 
     async def status(self, tenant: str) -> MemoriesStatus:
-        """Return how the memories of a tenant stand."""
+        """Return the status of a tenant's memories."""
 
         def work(connection: Connection) -> MemoriesStatus:
             waiting, sent, delivered = (
@@ -150,7 +151,7 @@ class MemoryRows:
         return await self._database.query(work)
 
     async def pending(self, tenant: str) -> int:
-        """Return how many memories of a tenant cannot be recalled yet, as far as is known."""
+        """Return the number of a tenant's memories that probably cannot be recalled yet."""
         return await self._database.query(
             lambda connection: sum(
                 _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0][0]
@@ -159,7 +160,7 @@ class MemoryRows:
         )
 
     async def tallies(self) -> list[MemoryTally]:
-        """Return how many memories there are, by tenant and state, for states with any."""
+        """Return the number of memories by tenant and state, for states with memories."""
         return [
             MemoryTally(tenant, MemoryState(state), count)
             for tenant, state, count in await self._database.rows(_TALLIES)
@@ -167,7 +168,7 @@ class MemoryRows:
 
 
 def _take(batch: UnitOfWork, limit: int, unsure_first: bool) -> tuple[bool, list[Memory]]:
-    """Begin to send the oldest; return whether any was looked at, and the documents to send."""
+    """Start sending the oldest memories; return whether any was examined, and those to send."""
     connection, waiting = batch.connection, MemoryState.WAITING
     due_memories: list[Memory] = []
     if unsure_first:

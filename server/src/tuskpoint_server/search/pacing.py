@@ -15,15 +15,15 @@ from ..core.errors import Refusal
 from ..core.pacing import Backoff
 from .embedders import EmbedderError
 
-# waits for seconds, but not longer than until an event
+# waits for some seconds, or until an event, whichever comes first
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]
-# bound on the pause that another service may ask for
+# bound on the pause that another service may request
 LONGEST_RETRY_AFTER_S = 3600.0
 DEFECT = "internal error; see the server's log"
 
 
 def retry_after_s(said: object) -> float | None:
-    """Return the bounded seconds that a `Retry-After` (RFC 9110) asks to wait; `None`: nothing."""
+    """Return the bounded seconds that a `Retry-After` (RFC 9110) requests; `None` if invalid."""
     try:
         seconds = float(said)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -40,17 +40,19 @@ def retry_after_s(said: object) -> float | None:
 class IndexSettings:
     """Settings of the embedded index."""
 
-    excluded: frozenset[str] = frozenset()  # channels and keys, at any depth, not to be indexed
-    gather_s: float = 0.5  # for which changes are gathered before, unless someone searches
-    busy_share: float = 0.25  # most of the time that indexing takes while nobody searches, 0 to 1
+    excluded: frozenset[str] = frozenset()  # channels and keys, at any depth, that are not indexed
+    gather_s: float = 0.5  # seconds for which changes are gathered first, unless a caller searches
+    # largest share of the time that indexing uses while nobody searches, 0 to 1
+    busy_share: float = 0.25
     catch_up_s: float = 2.0  # longest time that a search waits for changes that precede it
-    cache_bytes: int = 256 * 1024 * 1024  # of vectors held in memory; others are read
-    first_retry_s: float = 0.5  # pause after a first failure; doubles with every further one
+    # most bytes of vectors in memory; other vectors are read for each search
+    cache_bytes: int = 256 * 1024 * 1024
+    first_retry_s: float = 0.5  # pause after the first failure; doubles with every further failure
     longest_retry_s: float = 60.0  # bound on that pause
 
 
 class IndexTrouble(Backoff):
-    """The failures of a task, each logged once; `problem` has the last until a success."""
+    """Failures of a task, each logged once; `problem` is the last one until a success."""
 
     def __init__(self, settings: IndexSettings, log: logging.Logger, task: str) -> None:
         super().__init__(settings.first_retry_s, settings.longest_retry_s)
@@ -60,7 +62,7 @@ class IndexTrouble(Backoff):
         self._logged = ""
 
     def met(self, error: Exception) -> float:
-        """Count and log a failure; return how long to wait."""
+        """Count and log a failure; return the seconds to wait."""
         problem = f"{type(error).__name__}: {error}"
         anew, self._logged = problem != self._logged, problem
         if isinstance(error, (Refusal, EmbedderError)):
@@ -68,12 +70,12 @@ class IndexTrouble(Backoff):
             if anew:
                 self._log.warning("%s is delayed: %s", self._task, error)
         else:
-            self.problem = DEFECT  # its text stays in the log
+            self.problem = DEFECT  # the text of an unexpected exception is only logged
             if anew:
                 self._log.error("%s failed", self._task, exc_info=error)
         return self.failed()
 
     def succeeded(self) -> None:
-        """Begin anew."""
+        """Reset the count of failures and the last problem."""
         super().succeeded()
         self.problem = self._logged = ""

@@ -24,19 +24,19 @@ from .pacing import IndexSettings
 from .tasks import EmbeddingTask, IndexTask
 from .telemetry import SearchInstruments
 
-if TYPE_CHECKING:  # most servers have no MemWal, and need neither an HTTP client nor numpy
+if TYPE_CHECKING:  # most servers have no MemWal, and need neither its HTTP client nor numpy
     from .memwal.memwal import MemWal
     from .memwal.relayer import Count
     from .vectors import VectorIndex
 
-# memories asked for beyond the limit: some belong to removed checkpoints, or to the same one
+# extra memories to ask for: some belong to removed checkpoints, or several to the same one
 SPARE_MEMORIES = 10
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchStatus:
-    """Status of search. `memwal` and the counts of its `memories`: `None` if there is none."""
+    """Status of search. `memwal` and the counts of its `memories` are `None` without MemWal."""
 
     index: IndexStatus
     last_error: str
@@ -45,21 +45,21 @@ class SearchStatus:
 
 
 class SearchEngine:
-    """Keeps the index and MemWal up to date, from its making to `stop`; finds checkpoints.
+    """Keeps the index and MemWal up to date, from creation to `stop`; finds checkpoints.
 
-    Where several servers share the journal, the leader alone indexes, embeds what is saved, and
-    delivers. A leader that lost its lease in the middle of that does no harm: changes compare what
-    they read with the rows. But MemWal may get a batch of summaries from both servers.
+    If several servers share the journal, only the leader indexes, embeds saved checkpoints, and
+    delivers. A leader that loses its lease meanwhile does no harm, because each change compares the
+    rows with what was read. But MemWal may get a batch of summaries from both servers.
     """
 
     def __init__(
         self,
         journal: Database,
         lease: Lease,
-        settings: IndexSettings,  # of the embedded index
+        settings: IndexSettings,  # settings of the embedded index
         *,
         embedder: Embedder | None,  # closed by `stop`
-        memwal: Callable[[Count, Callable[[], bool]], MemWal] | None,  # stopped with this
+        memwal: Callable[[Count, Callable[[], bool]], MemWal] | None,  # stopped with the engine
     ) -> None:
         def keeps() -> bool:
             return lease.held
@@ -103,12 +103,12 @@ class SearchEngine:
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[None]:
-        """Go on with what another server left: a duty of the leader."""
+        """Continue the work of an earlier leader: a duty of the leader."""
         self._stored()
         yield
 
     async def start(self) -> None:
-        """Let callers' vectors have any dimension, where there is no embedder."""
+        """Allow callers' vectors of any dimension if there is no embedder."""
         if self._embedding is not None:
             return
         try:
@@ -121,7 +121,7 @@ class SearchEngine:
             )
 
     async def stop(self) -> None:
-        """End at a safe point; the next start goes on from there."""
+        """Stop at a safe point; the next start continues from there."""
         for task in (self._indexer, self._embedding, self._memwal):
             if task is not None:
                 await task.stop()
@@ -150,13 +150,13 @@ class SearchEngine:
         return SearchStatus(index, problem, memwal, memories)
 
     async def vectors_owed(self, tenant: str) -> int:
-        """Return how many checkpoints wait for a vector of the embedder, after a short wait."""
+        """Return the number of checkpoints that lack the embedder's vector, after a short wait."""
         if self._embedding is None:
             return 0
         return await self._embedding.arrive(tenant, partial(self.finding.owed, tenant))
 
     async def embed(self, text: str) -> bytes:
-        """Return the vector of a query; raise `EmbedderError` if there is no embedder's answer."""
+        """Return the vector of a query; raise `EmbedderError` if the embedder does not answer."""
         if self._embedding is None:
             raise EmbedderError("none is configured")
         return await self._embedding.query(text)
@@ -164,12 +164,12 @@ class SearchEngine:
     async def comparing(
         self, tenant: str, text: str, owed: Callable[[], Awaitable[bool]]
     ) -> Compare:
-        """Return what compares the vectors of items with that of a query, once they are there.
+        """Return a function that compares items' vectors with a query's vector.
 
-        It waits a short time while vectors are `owed`.
+        Waits a short time while vectors are `owed`.
 
         Raises:
-            EmbedderError: There is no embedder's answer.
+            EmbedderError: No embedder is configured, or the embedder does not answer.
         """
         if self._embedding is None:
             raise EmbedderError("none is configured")
@@ -185,7 +185,7 @@ class SearchEngine:
         """Return the checkpoints in scope with the nearest vectors, nearest first."""
         if self._vectors is None:
             module = await asyncio.to_thread(importlib.import_module, ".vectors", __package__)
-            if self._vectors is None:  # others may have come first
+            if self._vectors is None:  # a concurrent search may have created the index
                 self._vectors = module.VectorIndex(self.finding, self._cache_bytes)
         return await self._vectors.nearest(tenant, vector, metric, scope, limit)
 
@@ -194,8 +194,8 @@ class SearchEngine:
     ) -> SearchAnswer:
         """Return checkpoints that MemWal recalls, nearest first, or raise `RelayerError`.
 
-        MemWal knows no threads and metadata: memories out of scope are left out here, so a
-        search of a scope asks for as many memories as one call can return.
+        MemWal does not know threads or metadata: memories out of scope are left out here, so a
+        search with a scope asks for as many memories as one call can return.
         """
         memwal = self._memwal
         if memwal is None:
@@ -204,7 +204,7 @@ class SearchEngine:
         memory_count = MAX_RECALLED if narrow else min(limit + SPARE_MEMORIES, MAX_RECALLED)
         while True:
             recalled, returned, dropped = await memwal.recall(tenant, text, memory_count)
-            # Pointers are resolved by documents, those of fresh forks too.
+            # Pointers are resolved by documents, also by documents of new forks.
             unindexed = await self.catch_up(tenant)
             results = await self.finding.by_pointers(tenant, recalled, scope, limit)
             sound = sum(not result.damage for result in results)

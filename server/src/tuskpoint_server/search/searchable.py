@@ -1,7 +1,7 @@
 """The searchable text of a checkpoint: label, questions, and its state.
 
-Of the state that is its plan in words, or else its JSON view. The text serves
-to find a checkpoint, not to load it: parts that nobody searches for are left out.
+The text of a state is its plan in words, or else its JSON view. The text serves to find a
+checkpoint, not to load it: parts that nobody searches for are left out.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from .searchable_parts import (
 PLAN = "current_plan"  # channel with the agent's next steps in words
 
 LABEL, ASKS = "label: ", "asks: "
-"""What the lines of a body begin with that are not the state. That of a state begins with `{`."""
+"""First characters of the body's lines that are not the state. The state's line starts with `{`."""
 
 _OF_INTERRUPT = frozenset({"value", "id", "interrupt_id", "resumable", "ns", "when"}) | {
     "response_schema"
 }
-"""Members of LangGraph's `Interrupt`, of all its versions. People search for its `value` alone."""
+"""Members of LangGraph's `Interrupt` in all its versions. People search only for its `value`."""
 
 MAX_SHOWN = 1 * MIB
-"""Bytes of the views of one state that are made at most; a larger value adds no text."""
+"""Most bytes of the views of one state that are built; a larger value adds no text."""
 
 _INTERNAL = ("__", "branch:")
-"""Prefixes of LangGraph's own channels, whose content nobody searches for."""
+"""Prefixes of LangGraph's internal channels, whose content nobody searches for."""
 
-_ROOT = "__root__"  # the one of them that holds state: that of a graph whose state is no object
+_ROOT = "__root__"  # the internal channel with the state of a graph whose state is not an object
 
 
 class SearchableBody(NamedTuple):
-    """The searchable text of a checkpoint."""
+    """Searchable text of a checkpoint."""
 
     text: str
-    planned: bool  # its state is a plan in words, not JSON
-    truncated: bool  # the state holds more than fits
+    planned: bool  # whether the state is a plan in words, not JSON
+    truncated: bool  # whether the state has more text than fits
 
 
 def body_of(
     channels: Sequence[tuple[str, Value]], excluded: frozenset[str], maximum: int, label: str = ""
 ) -> SearchableBody:
-    """Return the searchable text of a checkpoint. No bytes make it fail.
+    """Return the searchable text of a checkpoint. No input bytes make the function fail.
 
-    It begins with a line for the `label`, if there is one, and a line for each question in the
-    values of channel `INTERRUPT`; they take half of the room at most. Then comes the state.
+    The text starts with a line for the `label`, if there is one, and a line for each question in
+    the values of channel `INTERRUPT`; these lines use at most half of the room. Then comes the
+    state. A `PLAN` that is not empty is the text of the state: a string as it is, an array of
+    strings line by line, any other value as JSON. If a plan is too long, its latest part is the
+    text.
 
-    A `PLAN` that is not empty is the text of the state: a string as it is, an array of strings
-    line by line, any other value as JSON. Of a plan that is too long the latest part is the text.
-
-    Otherwise it is one JSON object with the view of every channel, in the order given, without
-    LangGraph's own channels, binary values, names of types, and empty values. Line breaks become
-    spaces. A text that is too long is `shortened`.
+    Otherwise the state is one JSON object with the view of every channel, in the given order,
+    without LangGraph's own channels, binary values, names of types, and empty values. Line breaks
+    become spaces. A text that is too long is `shortened`.
 
     `excluded` names channels, and members at any depth, that are left out. `maximum` is in
     bytes of UTF-8.
@@ -81,12 +81,12 @@ def body_of(
 
 
 def head_of(body: str) -> str:
-    """Return the label and the questions at the beginning of a body that has no plan."""
+    """Return the label and the questions at the start of a body that has no plan."""
     return body.partition("\n{")[0] if body.startswith((LABEL, ASKS)) else ""
 
 
 def _head(label: str, questions: Sequence[str], maximum: int) -> tuple[str, bool]:
-    """Return the lines of label and questions, and whether they are whole."""
+    """Return the lines of label and questions, and whether all of them fit."""
     lines = [LABEL + spaced(label)] if label else []
     room = maximum - sum(len(line.encode()) + 1 for line in lines)
     sizes = [len(question.encode()) for question in questions]
@@ -115,7 +115,7 @@ def _questions(view: Json) -> Iterator[str]:
 def _of_state(
     values: dict[str, Value], room: ViewRoom, excluded: frozenset[str], maximum: int
 ) -> SearchableBody:
-    """Return the text of a state, given its channels."""
+    """Return the text of a state, from its channels."""
     plan = values.pop(PLAN, None)
     if plan is not None:
         text, whole = _plan(room.show(plan).content, excluded, maximum)
@@ -134,8 +134,8 @@ def _of_state(
 def _parts_of(
     values: dict[str, Value], room: ViewRoom, excluded: frozenset[str]
 ) -> tuple[dict[str, Json], bool]:
-    """Return the searchable parts of values by name, and whether there was room for all of them."""
-    # Where no view can exceed the room, none has to be made to know that.
+    """Return the searchable parts of values by name, and whether all of them fit."""
+    # If no view can exceed the room, no view has to be built to know that.
     has_room = room.left >= ROOM_OF_BYTE * sum(len(value.data) for value in values.values())
     parts, whole = dict[str, Json](), True
     for name, value in values.items():
@@ -152,12 +152,12 @@ def _parts_of(
 
 
 def is_internal(channel: str) -> bool:
-    """Return whether a channel is one of LangGraph's own, which hold no state."""
+    """Return whether a channel is internal to LangGraph and has no state."""
     return channel.startswith(_INTERNAL) and channel != _ROOT
 
 
 def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool]:
-    """Return a plan in words, empty if it has no text, and whether it is complete."""
+    """Return a plan in words, empty if it has no text, and whether the plan is complete."""
     if isinstance(view, list) and all(isinstance(item, str) for item in view):
         view = "\n".join(map(str, view))
     if isinstance(view, str):
@@ -170,9 +170,9 @@ def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool
 
 
 def _cut(text: str, maximum: int) -> tuple[str, bool]:
-    """Return the latest part of a text, empty if all is white space, and whether it is whole."""
+    """Return the latest part of a text, empty if it is all white space, and if it is whole."""
     text = text.replace("\0", " ")
     if len(text) > maximum:
-        text = text.rstrip()  # it would take the room of words
+        text = text.rstrip()  # white space at the end would use the room of words
     part = encodable_text(text[-maximum:]).encode()[-maximum:].decode(errors="ignore")
     return (part, len(part) == len(text)) if part.strip() else ("", not text.strip())

@@ -1,7 +1,7 @@
-"""The searchable part of a value: its JSON view without what nobody searches for.
+"""Searchable part of a value: its JSON view without what nobody searches for.
 
-`part_of_view` makes it of a view. `read_part` makes the same of the bytes of a value, in a third of
-the time: every checkpoint is indexed this way. It leaves to the view what is rare.
+`part_of_view` builds the part from a view. `read_part` builds the same part from the bytes of a
+value, in a third of the time, and is used for every checkpoint. It leaves rare content to the view.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from ..core.json_view.views import JsonPairs, parse_json
 from ..core.model import Value
 
 ROOM_OF_BYTE = 10
-"""Bytes of a view's room that one byte of a value takes at most, unless `RareItemError` is raised.
+"""Most bytes of a view that one byte of a value can produce, unless `RareItemError` is raised.
 
-An item of one byte takes 8, and a byte of binary content 4/3.
+An item of one byte produces 8 bytes, and a byte of binary content 4/3.
 """
 
 _NOT_TEXT = frozenset({"$bytes", "$bytearray", "$string", "$ext", "$opaque", "$too_deep"})
@@ -52,29 +52,29 @@ _OF_CODE = frozenset({"$type", "$method"})  # escapes that name types and method
 _LONGEST_WORD = 128
 _STRETCH = _LONGEST_WORD // 2
 _NO_WORD = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONGEST_WORD + 1},}}")
-"""A longer run without a space is no word: messages hold images as base64."""
+"""A longer run without a space is not a word: messages contain images as base64."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")  # controls that are no white space
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")  # control characters that are not white space
 
 
 _SHORT_STRINGS = {0xA0 + size: 1 + size for size in range(32)}
-"""Bytes that a short string of msgpack takes, by its first byte."""
+"""Size of a short string in msgpack, by its first byte."""
 
 _EMPTY_ITEMS = frozenset(b"\x80\x90\xa0\xc0")
-"""Items of msgpack of one byte without text: an object, an array, a string, and nil."""
+"""One-byte msgpack items without text: an object, an array, a string, and nil."""
 
-_UNUSED = 0xC1  # begins no item
+_UNUSED = 0xC1  # starts no item
 
 _VIEWED_EXTENSIONS = frozenset({POSITIONAL, NUMPY, TIMESTAMP % 256})
-"""Codes of known extensions, as bytes, of which the view is made: each has a form of its own."""
+"""Codes of known extensions, as bytes, that need the view: each has a form of its own."""
 
 
 class RareItemError(Exception):
-    """A value holds what only its view shows."""
+    """The value contains an item that only its view shows."""
 
 
 def has_text(part: Json) -> bool:
-    """Return whether a part has any text to search for; 0 and `false` count."""
+    """Return whether a part has text to search for; 0 and `false` count as text."""
     return bool(part) or (part is not None and part not in ("", [], {}))
 
 
@@ -85,7 +85,7 @@ def encodable_text(text: str) -> str:
 
 def spaced(text: str) -> str:
     """Return the words of a text with a space between two: JSON writes a line break as a letter."""
-    # Printable text has no controls, no halves of pairs, and no white space but spaces.
+    # Printable text has no control characters, no surrogates, and no white space except spaces.
     if not text.isprintable():
         if not text.isascii():
             text = encodable_text(text)
@@ -98,7 +98,7 @@ def spaced(text: str) -> str:
 
 
 def _may_hold_long_run(text: str) -> bool:
-    """Return whether a stretch lacks a space; one of every run beyond `_LONGEST_WORD` does."""
+    """Return whether a stretch lacks a space, as in every run longer than `_LONGEST_WORD`."""
     last = len(text) - _STRETCH
     return any(text.find(" ", at, at + _STRETCH) < 0 for at in range(0, last + 1, _STRETCH))
 
@@ -128,7 +128,7 @@ def _part_of_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
         return part_of_view(content, excluded)
     members: dict[str, Json] = {}
     for key, item in view.items():
-        # Names of the agent's own that begin with "$" have one more in a view.
+        # In a view, an agent's own names that start with "$" have an additional "$".
         name = key.removeprefix("$")
         if key in escapes or name in excluded:
             continue
@@ -139,10 +139,10 @@ def _part_of_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
 
 
 def read_part(value: Value, excluded: frozenset[str]) -> Json:
-    """Return what `part_of_view` returns of the view of a value, if the view has enough room.
+    """Return what `part_of_view` returns for the view of a value, if the view has enough room.
 
     Raises:
-        RareItemError: Only the view shows what the value holds.
+        RareItemError: Only the view shows the value's content.
     """
     try:
         if value.type == "msgpack":
@@ -163,7 +163,7 @@ def _read_msgpack(data: bytes, excluded: frozenset[str]) -> Json:
 
 
 class _PartReader(MsgpackReader):
-    """Reads the searchable parts of items. Its methods raise `RareItemError`, too."""
+    """Reads the searchable parts of items. Methods may raise `RareItemError`."""
 
     __slots__ = ("_excluded",)
 
@@ -196,7 +196,7 @@ class _PartReader(MsgpackReader):
 
     def _members(self, size: int, depth: int) -> dict[str, Json]:
         """Return the parts of members that are neither empty nor excluded."""
-        # Short strings and empty items are read here: a call for each would double the time.
+        # Short strings and empty items are read inline: a call for each would double the time.
         data, end, excluded = self.data, self.end, self._excluded
         members: dict[str, Json] = {}
         keys = set[bytes]()
@@ -317,10 +317,10 @@ def _decoded(name: bytes) -> str:
 
 
 def _part_of_parsed(parsed: Any, depth: int, excluded: frozenset[str]) -> Json:
-    """Return the part of what `parse_json` returned."""
+    """Return the part of a value that `parse_json` returned."""
     if isinstance(parsed, str):
         return spaced(parsed)
-    if isinstance(parsed, dict):  # the escape of a number
+    if isinstance(parsed, dict):  # a parsed object is the escape of a number
         [number] = parsed.values()
         return spaced(number)
     if not isinstance(parsed, list):

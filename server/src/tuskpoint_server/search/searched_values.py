@@ -1,9 +1,9 @@
-"""The values of checkpoints that search looks at: what is new in them, and not too much.
+"""Values of checkpoints that search reads: new content, up to a bound.
 
-Of a checkpoint that is its plan, which may turn out to say nothing, the questions that its tasks
-wait for, and what the state of its parent did not hold: that was indexed with the parent, or with
-one before it. LangGraph's own channels would take room from what says something. Of what is long
-the latest part is taken.
+For a checkpoint, search reads its plan (which may turn out to be empty), the questions that its
+tasks wait for, and the content that its parent's state did not have. Older content was indexed with
+the parent or an earlier ancestor. LangGraph's internal channels are left out: they would use up the
+room of meaningful text. From a long value, the latest part is read.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from .searchable import ASKS, PLAN, head_of, is_internal
 
 _log = logging.getLogger(__name__)
 
-# most bytes of values that are looked at of a checkpoint. Of its text `LIMITS.max_search_text` are
-# indexed: to parse more costs more than it brings
+# most bytes of a checkpoint's values that are searched for text. `LIMITS.max_search_text` bytes of
+# the text are indexed: parsing more costs more than it brings
 MAX_VALUES_BYTES = 32 * KIB
-MAX_VALUES = 256  # most values that are read of a checkpoint, for the same reason
-# most bytes of values that are read of a checkpoint to find their latest part
+MAX_VALUES = 256  # most values of a checkpoint that are read, for the same reason
+# most bytes of a checkpoint's values that are read to find their latest part
 MAX_READ_BYTES = MAX_ENCODED
-# characters that are embedded of a body without a summary; a vector of more means less
+# characters that are embedded of a body without a summary; a vector of more text means less
 EMBEDDED_BODY = 1000
 
 
@@ -68,38 +68,38 @@ _INTERRUPTS = Statement(
 
 
 class Document(NamedTuple):
-    """What is indexed of a checkpoint whose document is missing or says something else."""
+    """Document to index for a checkpoint whose document is missing or outdated."""
 
-    number: int  # of the checkpoint's row
+    number: int  # number of the checkpoint's row
     thread: int
     tenant: str
     key: CheckpointKey
-    seq: int  # change that made its row as it was read
+    seq: int  # change that last wrote the row, at the time of reading
     summary: str = ""
     label: str = ""
-    # name and value of channels: its plan first, then interrupts, then those that it changed. Of a
-    # long value they hold the latest part
+    # name and value of channels: the plan first, then interrupts, then changed channels. A long
+    # value is cut to its latest part
     channels: tuple[tuple[str, Value], ...] = ()
-    truncated: bool = False  # more belongs to its state than `channels`, or `body`, holds
-    words_cut: bool = False  # more belongs to its plan or its interrupts than `channels` holds
-    body: str = ""  # its searchable text, once it is made
-    planned: bool = False  # the state in the body is a plan in words, not JSON
+    truncated: bool = False  # whether the state has more than `channels`, or than `body`
+    words_cut: bool = False  # whether the plan or the interrupts have more than `channels`
+    body: str = ""  # searchable text, once it is built
+    planned: bool = False  # whether the state in the body is a plan in words, not JSON
 
     @property
     def pointer(self) -> bytes:
-        """The pointer of the checkpoint; of an item it is not that of any checkpoint."""
+        """Pointer of the checkpoint; an item's pointer differs from every checkpoint's."""
         is_item = keeps_items(self.key.thread_id)
         namespace = self.key.thread_id if is_item else self.key.checkpoint_ns
         return pointer_of(self.tenant, namespace, self.key.checkpoint_id)
 
     @property
     def embedded(self) -> str:
-        """What of it is embedded."""
+        """Text of the document to embed."""
         return embedded_text(self.summary, self.body, planned=self.planned)
 
 
 def embedded_text(summary: str, body: str, *, planned: bool) -> str:
-    """Return what of a document is embedded: its words; JSON only if there are no others."""
+    """Return the text of a document to embed: its words; JSON only if there are no others."""
     words = summary.strip()
     if planned:
         return f"{words}\n{body}".strip()
@@ -110,44 +110,45 @@ def embedded_text(summary: str, body: str, *, planned: bool) -> str:
 
 
 class ReadCheckpoint(NamedTuple):
-    """A checkpoint as it was read: `due` has no channels yet, `before` is its parent's state."""
+    """Checkpoint as it was read: `due` has no channels yet, `before` is the parent's state."""
 
     due: Document
     family: int
     state: bytes
     delta_channels: bytes
-    parent: int | None  # number of its row
+    parent: int | None  # number of the parent's row
     before: bytes | None
 
 
 _Digests = dict[str, tuple[bytes, int]]
-"""Digest and size of the values of a state, by channel; without LangGraph's own channels."""
+"""Digest and size of the values of a state, by channel, without LangGraph's internal channels."""
 
 
 class _Channel(NamedTuple):
-    """A channel of which there is something new; digests are empty where there is none."""
+    """A channel with new content; digests are empty for values that do not exist."""
 
     name: str
-    size: int  # bytes that are looked at
-    digest: bytes  # of its value; of a channel that writes rebuild, of what they begin with
-    before: bytes = b""  # of the parent's value, to compare with
+    size: int  # bytes to read
+    # digest of the value; for a channel that is rebuilt from writes, of the value they start from
+    digest: bytes
+    before: bytes = b""  # digest of the parent's value, to compare with
     writes: Sequence[PathWrite] | None = (
-        None  # that rebuild it, newest first, as far as there is room
+        None  # writes that rebuild the channel, newest first, as far as they fit
     )
-    whole: bool = True  # there is no more of it than this
+    whole: bool = True  # whether this is all of the channel's content
 
 
 def with_values(connection: Connection, read: Sequence[ReadCheckpoint]) -> list[Document]:
-    """Return checkpoints with the values that search looks at, in their order.
+    """Return checkpoints with the values that search reads, in the given order.
 
-    In a sealed journal that is none: the index would show them.
+    In a sealed journal no values are read: the index would show them in plain text.
     """
     if seal_of(connection) is not None:
         return [checkpoint.due._replace(truncated=True) for checkpoint in read]
     interrupts = _interrupts(
         connection, {checkpoint.due.number: checkpoint.due for checkpoint in read}
     )
-    # The state of a parent is mostly that of a checkpoint before.
+    # A parent's state is usually the state of an earlier checkpoint in the list.
     states = {checkpoint.state for checkpoint in read} | {
         checkpoint.before for checkpoint in read if checkpoint.before is not None
     }
@@ -180,9 +181,10 @@ def _channels(
     digests: Mapping[bytes, _Digests],
     interrupts: Sequence[PathWrite],
 ) -> tuple[list[_Channel], bool]:
-    """Return the channels to be read of a checkpoint, and whether there are more.
+    """Return the channels of a checkpoint to read, and whether there are more.
 
-    `digests`: of states by their bytes; `interrupts`: of the checkpoint, the last first.
+    `digests` maps the bytes of states to the digests of their channels; `interrupts` are the
+    checkpoint's, last first.
     """
     parent_channels = digests[checkpoint.before] if checkpoint.before is not None else {}
     stored = digests[checkpoint.state]
@@ -197,7 +199,7 @@ def _channels(
         channels += _rebuilt_channels(connection, checkpoint, names)
     if interrupts:
         ends = list(accumulate(write.write.size for write in interrupts))
-        # A single long one is read, too: its latest part is taken.
+        # A single long value is read too: its latest part is used.
         count = max(bisect_right(ends, MAX_VALUES_BYTES), int(ends[0] <= MAX_READ_BYTES))
         size, whole = sum(ends[count - 1 : count]), count == len(interrupts)
         channels.append(_Channel(INTERRUPT, size, b"", writes=interrupts[:count], whole=whole))
@@ -215,7 +217,7 @@ def _channels(
 def _interrupts(
     connection: Connection, documents: Mapping[int, Document]
 ) -> dict[int, list[PathWrite]]:
-    """Return the interrupts of checkpoints, by number of the checkpoint, the last task's first."""
+    """Return the interrupts of checkpoints, by number of the checkpoint, last task first."""
     binder, by_checkpoint = binder_of(connection), dict[int, list[PathWrite]]()
     for checkpoint, number, mac, *columns in _INTERRUPTS.run_listed(connection, documents):
         key, write = documents[checkpoint].key, StoredWrite._make([*columns, None])
@@ -243,7 +245,7 @@ def _stored_digests(state: bytes) -> _Digests:
 def _rebuilt_channels(
     connection: Connection, checkpoint: ReadCheckpoint, names: Sequence[str]
 ) -> Iterator[_Channel]:
-    """Yield delta channels that are not stored: what was written at the parent is new."""
+    """Yield delta channels that are not stored: writes at the parent are their new content."""
     place = (checkpoint.due.key.checkpoint_ns, checkpoint.due.key.checkpoint_id)
     thread = ThreadRef(checkpoint.due.tenant, checkpoint.due.key.thread_id, checkpoint.due.thread)
     try:
@@ -266,7 +268,7 @@ def _rebuilt_channels(
 def _values(
     connection: Connection, family: int, keys: Collection[ValueKey]
 ) -> Mapping[ValueKey, Value]:
-    """Return values; damaged ones are left out."""
+    """Return values; leave out damaged values."""
     values: dict[ValueKey, Value] = {}
     for key, value in read_values(connection, family, keys).items():
         if isinstance(value, DamagedValue):
@@ -301,7 +303,7 @@ def _due_document(
 
 
 def _new_content(channel: _Channel, values: Mapping[ValueKey, Value]) -> tuple[Value | None, bool]:
-    """Return what is new of a channel, if it is here, and whether that is all of it."""
+    """Return the new content of a channel, if the journal has it, and whether it is complete."""
     value = values.get(channel.digest, EVICTED)
     if channel.writes is not None:
         latest = [values.get(write.key, EVICTED) for write in channel.writes]

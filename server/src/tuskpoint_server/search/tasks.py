@@ -1,4 +1,4 @@
-"""The tasks of search: one has the index follow the threads' logs, one has documents embedded."""
+"""Tasks of search: one indexes the threads' logs, one embeds documents."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from .searchable import body_of
 from .searched_values import Document
 from .telemetry import SearchInstruments
 
-BATCH = 64  # changes indexed in one transaction: few, because a save that comes meanwhile waits
-HURRIED_BATCH = 256  # the same while a search waits: fewer transactions take less time in all
-PATIENCE = 3  # refusals in a row after which one checkpoint may be the reason, not the journal
-FOLLOW_S = 0.25  # seconds between two looks for what another server has indexed
+BATCH = 64  # changes indexed in one transaction: few, because a save that arrives meanwhile waits
+HURRIED_BATCH = 256  # batch size while a search waits: fewer transactions take less time in all
+PATIENCE = 3  # refusals in a row after which a single checkpoint, not the journal, may be the cause
+FOLLOW_S = 0.25  # seconds between two checks of what another server has indexed
 COUNT_S = 10.0  # seconds between two counts of a long backlog
 QUERY_S = 10.0  # deadline of a query's embedding
-# after a query that was not answered, searches do not wait for the embedder for so long
+# pause after an unanswered query, during which searches do not wait for the embedder
 QUERY_PAUSE_S = 30.0
-AWAITED = 256  # owed vectors that a search waits for; more take longer than a search should
-# longest pause after an embedder refused a text; it doubles with every refusal
+AWAITED = 256  # most owed vectors that a search waits for; more would take too long
+# longest pause after an embedder refused a text; the pause doubles with every refusal
 REFUSED_RETRY_S = 3600.0
-# texts that an embedder may refuse while others are embedded; more are a failure of the embedder
+# texts that an embedder may refuse while it embeds others; more count as a failure of the embedder
 MAX_REFUSED = 10_000
-LOGGED_REFUSAL = 3  # fewer refusals of a text may be the end of an outage
-PROBE = "probe"  # embedded to find out whether a failure is due to the embedder or to a text
+LOGGED_REFUSAL = 3  # fewer refusals of a text may be caused by the end of an outage
+PROBE = "probe"  # embedded to find out whether a failure is caused by the embedder or by a text
 _log = logging.getLogger(__name__)
 
 
@@ -47,16 +47,16 @@ _log = logging.getLogger(__name__)
 class IndexTask:
     """Keeps the index up to date until `stop`, while saves come first.
 
-    Changes are taken oldest first, in small batches. While nobody searches, it is busy for only a
-    share of the time. `backlog` counts by tenant the checkpoints that are not indexed. While
-    another server keeps the index of a shared journal, this task follows it.
+    Changes are indexed oldest first, in small batches. While nobody searches, the task works for
+    only a share of the time. `backlog` counts the unindexed checkpoints by tenant. While another
+    server is the leader of a shared journal, this task follows that server's progress.
     """
 
     _rows: IndexRows
     _listen: Callable[[], AbstractContextManager[Waiter]]
     _settings: IndexSettings
     _: KW_ONLY
-    remember: bool  # also note the summaries that MemWal has to have
+    remember: bool  # whether to record the summaries that MemWal must get
     stored: Callable[[], None]  # called after documents were stored
     instruments: SearchInstruments = field(default_factory=SearchInstruments)
     keeps: Callable[[], bool] = lambda: True  # whether this server is the leader
@@ -64,7 +64,7 @@ class IndexTask:
     wait: Pause = pause
 
     def __post_init__(self) -> None:
-        """Begin with the changes that are due."""
+        """Start with the changes that are due."""
         self.trouble = IndexTrouble(self._settings, _log, "indexing")
         self.backlog: dict[str, IndexBacklog] = {}
         self._logged_of_body = ""
@@ -176,7 +176,7 @@ class IndexTask:
         wait_s = self.trouble.met(error)
         self.instruments.failures.add(1, {"task": "index"})
         await self._wake_searches()
-        # Searches ask for another attempt, but not for one after the other.
+        # Searches may request another attempt, but not one immediately after the other.
         first_s = min(wait_s, self._settings.first_retry_s)
         await self.wait(first_s, self._stopping)
         await self.wait(wait_s - first_s, self._hurried)
@@ -188,7 +188,7 @@ class IndexTask:
                 return
             lacking = await self._rows.backlog()
             self._count_at = self.clock() + COUNT_S
-        # Tenants that lack nothing any more are reported too.
+        # Tenants without a backlog are reported too.
         zeros = {tenant: IndexBacklog(tenant, 0, 0) for tenant in self.backlog}
         self.backlog = zeros | {entry.tenant: entry for entry in lacking}
 
@@ -207,14 +207,14 @@ class IndexTask:
                     document.key.thread_id,
                 )
             return document._replace(truncated=True)
-        # A plan is the whole text of its state: the rest is left out anyway.
+        # A plan is the whole text of its state: the rest of the state is left out anyway.
         truncated = (
             body.truncated or document.words_cut or (document.truncated and not body.planned)
         )
         return document._replace(body=body.text, planned=body.planned, truncated=truncated)
 
     async def _store(self, stretch: Stretch, documents: Sequence[Document]) -> int:
-        """Store a batch, without those documents that cannot be stored while others can."""
+        """Store a batch; leave out documents that cannot be stored while others can."""
         try:
             return await self._rows.store(stretch, documents, remember=self.remember)
         except Exception as error:
@@ -223,10 +223,11 @@ class IndexTask:
         advances = tuple(replace(advance, through=advance.before) for advance in stretch.advances)
         alone = replace(stretch, advances=advances, walk=None)
         stored, failed = await self._store_each(alone, documents)
-        # If the journal accepts none of them, the fault is not one document's.
+        # If the journal accepts none of the documents, no single document is the cause.
         if len(failed) == len(documents):
             raise failed[-1][1] if failed else RuntimeError("a batch without documents failed")
-        # If it failed only for a while, it accepts them now; what it refuses again is left out.
+        # If the failures were temporary, the journal accepts the documents now; documents that it
+        # refuses again are left out.
         while failed:
             await self.wait(self._settings.first_retry_s, self._stopping)
             waiting = [document for document, _ in failed]
@@ -248,7 +249,7 @@ class IndexTask:
     async def _store_each(
         self, alone: Stretch, documents: Sequence[Document]
     ) -> tuple[int, list[tuple[Document, Exception]]]:
-        """Store documents one by one; return how many were new, and which failed and why."""
+        """Store documents one by one; return the number of new ones, and failures with errors."""
         stored = 0
         failed: list[tuple[Document, Exception]] = []
         for document in documents:
@@ -260,7 +261,7 @@ class IndexTask:
 
 
 class _RefusedText(NamedTuple):
-    """How often an embedder refused a text, and when to try it again."""
+    """Number of refusals of a text, and the time of the next attempt."""
 
     times: int
     due: float
@@ -268,9 +269,9 @@ class _RefusedText(NamedTuple):
 
 @dataclass(eq=False)
 class EmbeddingTask:
-    """Gives documents vectors until `stop`, oldest first; `ready` once queries can find some.
+    """Gives documents vectors until `stop`, oldest first; `ready` when queries can be embedded.
 
-    While another server is the leader of a shared journal, this task embeds queries alone.
+    While another server is the leader of a shared journal, this task embeds only queries.
     """
 
     _rows: IndexRows
@@ -283,12 +284,13 @@ class EmbeddingTask:
     wait: Pause = pause
 
     def __post_init__(self) -> None:
-        """Begin with the documents that have no vector yet."""
+        """Start with the documents that have no vector yet."""
         self._queries_from = self.clock()
         self.trouble = IndexTrouble(self._settings, _log, "embedding")
         self._more, self._embedded = asyncio.Event(), asyncio.Event()
-        self._answered = asyncio.Event()  # a query was, after a failure
-        self._late: dict[str, frozenset[int]] = {}  # documents by tenant; see `arrive`
+        self._answered = asyncio.Event()  # set when a query was answered after a failure
+        # documents for which a search waited in vain, by tenant; see `arrive`
+        self._late: dict[str, frozenset[int]] = {}
         self._refused: dict[
             tuple[int, int], _RefusedText
         ] = {}  # by number and `seq` of the document
@@ -305,7 +307,7 @@ class EmbeddingTask:
         self._more.set()
 
     async def query(self, text: str) -> bytes:
-        """Return the vector of a query, or raise `EmbedderError`, at the latest after `QUERY_S`."""
+        """Return the vector of a query, or raise `EmbedderError`, within `QUERY_S`."""
         if not self.ready:
             raise EmbedderError(self.trouble.problem or "it has not answered yet")
         left_s = self._queries_from - self.clock()
@@ -321,9 +323,9 @@ class EmbeddingTask:
         return vector
 
     async def arrive(self, tenant: str, look: Callable[[], Awaitable[OwedVectors]]) -> int:
-        """Wait a short time for vectors that are owed; return how many checkpoints still lack one.
+        """Wait a short time for owed vectors; return the number of checkpoints still without one.
 
-        A search does not wait for what an earlier one has waited for in vain.
+        A search does not wait for documents that an earlier search waited for in vain.
         """
         owed = await look()
         late = self._late.pop(tenant, frozenset()) & owed.numbers
@@ -345,7 +347,7 @@ class EmbeddingTask:
         return not self.trouble.failures or self._answered.is_set()
 
     async def settle(self, owed: Callable[[], Awaitable[bool]]) -> None:
-        """Wait a short time while vectors are `owed` that somebody looks for."""
+        """Wait a short time while vectors that a caller looks for are `owed`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.catch_up_s):
                 while self._is_working and await owed():
@@ -371,7 +373,7 @@ class EmbeddingTask:
         wait_s = self.trouble.met(error)
         self.instruments.failures.add(1, {"task": "embed"})
         named_s = error.retry_after_s if isinstance(error, EmbedderError) else None
-        # An answer to a query shows that an outage is over, unless the embedder named its end.
+        # An answered query shows that an outage is over, unless the embedder named its end.
         first_s = min(wait_s, self._settings.first_retry_s) if named_s is None else named_s
         await self.wait(first_s, asyncio.Event())
         if wait_s > first_s:
@@ -392,7 +394,7 @@ class EmbeddingTask:
         resting = {place: entry for place, entry in self._refused.items() if entry.due > now}
         texts = await self._rows.unembedded(self._embedder.batch, resting)
         if not texts:
-            self._refused = resting  # the others were removed, or have another text
+            self._refused = resting  # the other documents were removed, or have another text
             return False
         vectors = await self._embed(texts)
         for text, _ in vectors:
@@ -401,7 +403,8 @@ class EmbeddingTask:
             await self._rows.embed(name, vectors)
         except Refusal as refusal:
             if refusal.reason is Reason.INVALID_FIELD:
-                # A caller's vector of another dimension came first: it does not go with these.
+                # A caller's vector of another dimension came first; it excludes the embedder's
+                # vectors.
                 self.ready = self._adopted = False
             raise
         self.instruments.embedded.add(len(vectors))
@@ -420,9 +423,9 @@ class EmbeddingTask:
     async def _embed(
         self, texts: Sequence[UnembeddedDocument]
     ) -> list[tuple[UnembeddedDocument, bytes]]:
-        """Return vectors of the texts that the embedder accepts; the others are tried again later.
+        """Return vectors of the texts that the embedder accepts; retry the others later.
 
-        If the embedder fails for a probe too, or names a time for a retry, its error is raised.
+        If the embedder also fails for a probe, or names a time for a retry, its error is raised.
         """
         try:
             vectors = await self._embedder.embed([text.text for text in texts])
@@ -440,13 +443,14 @@ class EmbeddingTask:
     def _refuse(self, text: UnembeddedDocument, error: Exception) -> None:
         """Note a text that the embedder refused alone; raise the error if there are too many.
 
-        The outage may have ended between the text and the probe, so it is tried again, ever more
-        rarely. Until the text has a vector, searches count its checkpoint as not indexed.
+        The outage may have ended between the text and the probe, so the text is tried again, at
+        growing intervals. Until the text has a vector, searches count its checkpoint as not
+        indexed.
         """
         if len(self._refused) >= MAX_REFUSED and text.place not in self._refused:
             raise error
         times = self._refused.get(text.place, _RefusedText(0, 0.0)).times + 1
-        # The exponent is bounded because a float is: the pause has reached its bound long before.
+        # The exponent is bounded because floats are: long before, the pause has reached its bound.
         pause_s = min(self._settings.first_retry_s * 2.0 ** min(times - 1, 64), REFUSED_RETRY_S)
         self._refused[text.place] = _RefusedText(times, self.clock() + pause_s)
         self.instruments.failures.add(1, {"task": "embed"})

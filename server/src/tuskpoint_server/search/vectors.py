@@ -1,7 +1,7 @@
-"""Finding checkpoints by their vectors: all are compared, in memory as far as they fit.
+"""Search by vectors: compares all vectors, in memory as far as they fit.
 
-Vectors are held in 32 bits and compared in 64: the order is exact. It brings numpy, so it is
-imported at the first search by vectors.
+Vectors are stored in 32 bits and compared in 64, so the order is exact. The module imports numpy,
+and is therefore imported at the first search by vectors.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ T = TypeVar("T")
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-PAGE_BYTES = 4 * 1024 * 1024  # about how many bytes of vectors are read at once
-PASSED_BY = 4096  # candidates that found nothing, after which it is asked how many rows are dead
-DEAD = 256  # dead rows for which vectors are read anew
-# rows that are put in order at first, and how many times more in each further step
+PAGE_BYTES = 4 * 1024 * 1024  # approximate number of bytes of vectors that are read at once
+PASSED_BY = 4096  # candidates without a result, after which dead rows are counted
+DEAD = 256  # dead rows from which on the vectors are read again
+# rows that are sorted first, and the growth factor of each further step
 FIRST_CANDIDATES, GROWTH = 256, 4
-# about how much memory comparing takes at a time: fast if it fits a processor's cache
+# approximate memory for comparing at a time: fast if it fits a processor's cache
 WIDENED_AT_ONCE_BYTES = 512 * 1024
 _STORED = np.dtype("<f4")
 
 
 class Query:
-    """A vector, packed, that others are compared with."""
+    """A packed vector that other vectors are compared with."""
 
     def __init__(self, vector: bytes, metric: Metric) -> None:
         self._metric = metric
@@ -44,10 +44,10 @@ class Query:
         self._square = float(np.vecdot(self._wide, self._wide))
 
     def distances(self, wide: Floats, squares: Floats) -> Floats:
-        """Return the distances of rows; that of an identical one is 0.
+        """Return the distances of rows; the distance of an identical row is 0.
 
-        Row by row, and not as one product of a matrix: for that BLAS starts threads, which slow
-        saves down. So sums of equal rows are equal to the last bit, too.
+        Distances are computed row by row, not as one matrix product, for which BLAS starts threads
+        that slow saves down. Sums of equal rows are therefore equal to the last bit, too.
         """
         if self._metric is Metric.L2:
             differences = wide - self._wide
@@ -59,7 +59,7 @@ class Query:
 
 
 class Block(NamedTuple):
-    """Vectors of one dimension, with their numbers and the squares of their lengths."""
+    """Vectors of one dimension, with their numbers and their squared lengths."""
 
     numbers: Integers
     vectors: NDArray[np.float32]
@@ -67,7 +67,7 @@ class Block(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[VectorRow], size: int) -> Block:
-        """Return a block of those rows whose vectors have the size in bytes."""
+        """Return a block of the rows whose vectors have `size` bytes."""
         fitting = [row for row in rows if len(row.vector) == size]
         stored = np.frombuffer(b"".join(row.vector for row in fitting), _STORED)
         vectors = stored.reshape(len(fitting), size // _STORED.itemsize).astype(np.float32)
@@ -77,7 +77,7 @@ class Block(NamedTuple):
         return cls(np.array([row.number for row in fitting], np.int64), vectors, squares)
 
     def joined(self, other: Block) -> Block:
-        """Return the rows of both."""
+        """Return a block with the rows of both blocks."""
         return Block(
             np.concatenate([self.numbers, other.numbers]),
             np.concatenate([self.vectors, other.vectors]),
@@ -86,11 +86,11 @@ class Block(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that it takes."""
+        """Bytes that the block uses."""
         return sum(part.nbytes for part in self)
 
     def compare(self, query: Query) -> tuple[Integers, Floats]:
-        """Return numbers and distances of the rows."""
+        """Return numbers and distances of all rows."""
         distances: Floats = np.empty(len(self.numbers), np.float64)
         for at, wide in _widen(self.vectors):
             distances[at] = query.distances(wide, self.squares[at])
@@ -98,7 +98,7 @@ class Block(NamedTuple):
 
 
 def cosines(vector: bytes, rows: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, float]]:
-    """Yield number and cosine of the rows whose vectors have the dimension of a vector."""
+    """Yield number and cosine of the rows whose vectors have the same dimension as `vector`."""
     block = Block.of([VectorRow(*row) for row in rows], len(vector))
     numbers, distances = block.compare(Query(vector, Metric.COSINE))
     yield from zip(numbers.tolist(), (1.0 - distances).tolist(), strict=True)
@@ -112,7 +112,7 @@ def _widen(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
 
 
 class Ranking:
-    """Rows in order, `size` of them; equally far ones by number. `given`: how many were read."""
+    """Ranking of `size` rows; equal distances by number. `given` counts the rows that were read."""
 
     def __init__(self, parts: Sequence[tuple[Integers, Floats]]) -> None:
         self.given = 0
@@ -121,7 +121,7 @@ class Ranking:
         self.size = len(self._numbers)
 
     def __call__(self, numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
-        """Go through rows that have one of the numbers, nearest first, as far as they are read."""
+        """Yield rows that have one of the numbers, nearest first; sort no further than read."""
         indexes: Integers = np.arange(self.size, dtype=np.int64)
         if numbers is not None:
             subset = np.fromiter(numbers, np.int64, len(numbers))
@@ -141,7 +141,7 @@ class Ranking:
 
 
 class _HeldVectors:
-    """The first vectors of a tenant and a size, in memory; deleted ones stay and find nothing."""
+    """First vectors of a tenant and size, in memory; deleted vectors stay and give no result."""
 
     def __init__(self) -> None:
         self.turn = asyncio.Lock()
@@ -150,11 +150,11 @@ class _HeldVectors:
         self.passed_by = 0
 
 
-_Place = tuple[str, int]  # tenant, and bytes of a vector
+_Place = tuple[str, int]  # tenant, and size of a vector in bytes
 
 
 class VectorIndex:
-    """Compares a vector with all of a tenant, held up to `cache_bytes`, or of a thread."""
+    """Compares a vector with a tenant's vectors, cached up to `cache_bytes`, or with a thread's."""
 
     def __init__(self, rows: FindRows, cache_bytes: int) -> None:
         self._rows = rows
@@ -168,7 +168,7 @@ class VectorIndex:
         return sum(block.size_bytes for entry in self._held.values() for block in entry.blocks)
 
     async def close(self) -> None:
-        """Finish running computations, and free everything."""
+        """Finish running computations, and release all vectors."""
         await asyncio.to_thread(self._pool.shutdown)
         self._held.clear()
 
@@ -191,7 +191,8 @@ class VectorIndex:
             entry.passed_by = 0
             living = (await self._rows.status(tenant)).vectors
             if ranking.size - living >= DEAD and self._held.get(place) is entry:
-                del self._held[place]  # many are dead: the next search reads them anew
+                # many rows are dead, so the next search reads the vectors again
+                del self._held[place]
         return results
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -212,11 +213,11 @@ class VectorIndex:
         return await self._rows.scan(place[0], after, max(1, PAGE_BYTES // place[1]))
 
     async def _bring_up_to_date(self, place: _Place, entry: _HeldVectors) -> list[VectorRow]:
-        """Load new rows; return the first rows that do not fit."""
+        """Load new rows; return the first page of rows that does not fit."""
         while page := await self._page(place, entry.through):
             last = entry.blocks[-1:]
             if last and last[0].size_bytes >= PAGE_BYTES:
-                last = []  # it is long enough as it is
+                last = []  # the last block is long enough
             block = await self._run(partial(Block.of, page, place[1]))
             if last:
                 block = await self._run(partial(last[0].joined, block))

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class EmbedderError(Exception):
-    """Text could not be embedded; the message gives the reason, in one line without secrets."""
+    """Failure to embed text; the message gives the reason, in one line without secrets."""
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         self.retry_after_s = retry_after_s
@@ -15,18 +15,18 @@ class EmbedderError(Exception):
 
 
 class Embedder(Protocol):
-    """Makes vectors of text; safe to use by several tasks at once."""
+    """Computes vectors of text; safe to use by several tasks at once."""
 
     @property
     def name(self) -> str:
-        """Name of the model; another model has another name. Not empty."""
+        """Name of the model, not empty; another model has another name."""
 
     @property
     def batch(self) -> int:
-        """Most texts that are embedded together."""
+        """Most texts that are embedded in one call."""
 
     async def dimension(self) -> int:
-        """Return the number of components of its vectors; it may take a call to find out."""
+        """Return the number of components of the vectors; the first call may have to ask for it."""
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """Return a packed vector for each text, 1 to `batch`, or raise `EmbedderError`.

@@ -1,7 +1,7 @@
 """Vectors from a small model on this machine, by the library fastembed, if it is installed.
 
-The model is `sentence-transformers/all-MiniLM-L6-v2` in the form that ONNX Runtime reads: 90 MB,
-fetched once from where fastembed finds it, over HTTPS.
+The model is `sentence-transformers/all-MiniLM-L6-v2` in the format of ONNX Runtime: 90 MB, fetched
+once over HTTPS from the source that fastembed knows.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 INSTALL = 'pip install "tuskpoint-server[embedder]"'
 
 DIMENSION = 384
-# most characters of a text that are given to the model: it reads 256 tokens, of which few have
-# more than 16 characters
+# most characters of a text that are given to the model: the model reads 256 tokens, and few tokens
+# have more than 16 characters
 _MAX_TEXT = 16 * 256
 
 
 class LocalEmbedder:
-    """Satisfies `Embedder` with MiniLM, in a thread of its own; loaded when first needed.
+    """An `Embedder` with MiniLM, in a thread of its own; the model is loaded at first use.
 
     Args:
-        cache: Where the model is kept once it was fetched.
-        model: A directory that holds the files of the model; nothing is fetched then.
+        cache: Directory for the fetched model.
+        model: Directory with the files of the model; if given, nothing is fetched.
 
     Raises:
         EmbedderError: The library is not installed.
@@ -57,12 +57,12 @@ class LocalEmbedder:
         return DIMENSION
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return a packed vector for each text; its first 256 tokens count."""
+        """Return a packed vector for each text; only the first 256 tokens of a text count."""
         readable = [text[:_MAX_TEXT].encode(errors="replace").decode() for text in texts]
         return await self._run(lambda: self._embed(readable))
 
     async def close(self) -> None:
-        """Release the model, once running computations are done."""
+        """Release the model after running computations end."""
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
         self._model = None
 
@@ -76,7 +76,7 @@ class LocalEmbedder:
                 from fastembed import TextEmbedding
                 from loguru import logger
 
-                logger.disable("fastembed")  # it logs an error for each place that it tries
+                logger.disable("fastembed")  # fastembed logs an error for each source that it tries
                 self._model = TextEmbedding(
                     MODEL, str(self._cache), threads=1, specific_model_path=self._directory
                 )

@@ -1,8 +1,8 @@
-"""Vectors from an endpoint that speaks OpenAI's embeddings API.
+"""Vectors from an endpoint with OpenAI's embeddings API.
 
 The API is https://platform.openai.com/docs/api-reference/embeddings; Ollama, vLLM, LiteLLM and
-text-embeddings-inference speak it too. Every answer is checked in full: a vector in the wrong place
-would find the wrong checkpoint, and nobody would notice.
+text-embeddings-inference implement it too. Every answer is checked in full: a vector in the wrong
+place would find the wrong checkpoint, and nobody would notice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...core.search import pack_vector, unpack_vector, vector_dimension, vector_
 from ..pacing import retry_after_s
 from . import EmbedderError
 
-# most bytes that are sent of a text. No token is shorter, and models take 8,191 tokens
+# most bytes of a text that are sent. A token has at least one byte, and models accept 8,191 tokens
 MAX_TEXT = 8000
 MAX_ANSWER = 64 * MIB  # longest answer, in bytes
 _MEANINGS = {
@@ -35,18 +35,18 @@ _MEANINGS = {
 
 
 class OpenAIEmbedder:
-    """Satisfies `Embedder` with an endpoint over HTTP; a bad URL or key is an error."""
+    """An `Embedder` with an endpoint over HTTP; a bad URL or key is an error."""
 
     batch = 64
 
     def __init__(
         self,
-        url: str,  # where the API begins, such as "https://api.openai.com/v1"
+        url: str,  # base URL of the API, such as "https://api.openai.com/v1"
         model: str,
         *,
         key: str = "",  # sent as a bearer token, if not empty. Never logged
         dimensions: int | None = None,
-        timeout_s: float = 30.0,  # bound on one request
+        timeout_s: float = 30.0,  # timeout of one request
     ) -> None:
         host = _host(url)
         if not (key.isascii() and (key.isprintable() or not key)):
@@ -66,20 +66,20 @@ class OpenAIEmbedder:
             timeout=httpx.Timeout(None),
             follow_redirects=False,
             verify=httpx.create_ssl_context(),
-            # Proxies of the environment count, but nothing asks one for this machine itself.
+            # Proxies of the environment apply, except that requests to this machine use no proxy.
             trust_env=not is_loopback(host),
         )
 
     async def dimension(self) -> int:
-        """Return the number of components; the first call may have to ask for a vector."""
+        """Return the number of components; the first call may have to request a vector."""
         if self._dimension is None:
             (vector,) = await self.embed(["dimension"])
             return vector_dimension(vector)
         return self._dimension
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return a packed vector for each text; checks the answer."""
-        # The beginning, which a model takes; never an empty text, which is refused.
+        """Return a packed vector for each text, after checking the answer."""
+        # The start of the text, which a model accepts; never an empty text, which models refuse.
         inputs = [
             text[:MAX_TEXT].encode(errors="replace")[:MAX_TEXT].decode(errors="ignore") or " "
             for text in texts
@@ -108,7 +108,7 @@ class OpenAIEmbedder:
                 asyncio.timeout(self._timeout_s),
                 self._client.stream("POST", self._url, json=request) as answer,
             ):
-                # The bodies of others are left out: they may repeat key and texts.
+                # The bodies of other answers are left out: they may repeat key and texts.
                 if answer.status_code != httpx.codes.OK:
                     problem = (
                         f"answered {answer.status_code}{_MEANINGS.get(answer.status_code, '')}"
@@ -125,12 +125,12 @@ class OpenAIEmbedder:
         return bytes(body)
 
     def _error(self, problem: str, after_s: float | None = None) -> EmbedderError:
-        # The address is left out: callers of search see this message too.
+        # The URL is left out: callers of search see this message too.
         return EmbedderError(f"{self.name} {problem}", after_s)
 
 
 def _read(body: bytes, count: int) -> list[bytes]:
-    """Return the vectors of an answer, one for each text; raise `ValueError` if they are bad."""
+    """Return the vectors of an answer, one for each text; raise `ValueError` if one is invalid."""
     try:
         rows = json.loads(body)["data"]
         by_index = {row["index"]: row["embedding"] for row in rows}
@@ -154,7 +154,7 @@ def _pack_vector(embedding: object) -> bytes:
         packed = pack_vector(embedding)
     except OverflowError:
         raise ValueError("a component that 32 bits do not hold") from None
-    # Checked after packing: in 32 bits a tiny component becomes 0, and a huge one infinite.
+    # Check after packing: in 32 bits a tiny component becomes 0, and a huge one infinite.
     problem = vector_problem(unpack_vector(packed), LIMITS.max_vector_dimension, zero_allowed=False)
     if problem:
         raise ValueError(f"a vector that cannot be used: {problem}")

@@ -1,1 +1,1 @@
-"""MemWal: summaries are delivered to its relayer, and recalled from there."""
+"""MemWal: delivery of summaries to its relayer, and recall from there."""

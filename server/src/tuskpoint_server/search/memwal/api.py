@@ -1,4 +1,4 @@
-"""MemWal's settings, the answers and failures of a relayer, and the budget of calls."""
+"""Settings of MemWal, answers and failures of a relayer, and the budget of calls."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 from ...core.credentials import DEFAULT_TENANT
 
-MAX_BATCH = 20  # texts in a batch, and jobs asked for at once
-# memories that one recall returns at most; a greater limit is cut to this, silently
+MAX_BATCH = 20  # texts in a batch, and most jobs that one call polls
+# most memories that one recall returns; a greater limit is silently cut to this
 MAX_RECALLED = 100
-# points that calls take from the relayer's rate limits
+# points of the relayer's rate limits that each call costs
 COST_REMEMBER, COST_BATCH, COST_ASK, COST_RECALL = 5, 10, 1, 1
-SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50  # that recalls have for themselves
+SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50  # points reserved for recalls
 MINUTE_S, HOUR_S = 60.0, 3600.0
 
-# the relayer may count a call this much later than this server, whose windows are so much longer
+# the relayer may count a call this much later than this server, so windows here are longer by it
 LATENESS_S = 1.0
-HEAD_START_S = 2.0  # how much longer deliveries wait after a pause than recalls do
-# how long a call that was refused counts as wanted, after the time when it may try again
+HEAD_START_S = 2.0  # additional wait of deliveries, compared with recalls, after a pause
+# time for which a refused call counts as wanted, after the time when it may be retried
 WANTED_S = 60.0
-_Ceilings = tuple[int, int]  # most points in a minute, and in an hour
+_Ceilings = tuple[int, int]  # most points per minute, and per hour
 _log = logging.getLogger(__name__)
 
 
@@ -36,20 +36,21 @@ class MemWalSettings:
     private_key: str = field(repr=False)  # seed of the delegate key, never logged
     account_id: str  # object ID of the account
     server_url: str = "https://relayer.memory.walrus.xyz"
-    namespace: str = "tuskpoint"  # of tenant `default`; others' have "/TENANT" after it
+    # namespace of tenant `default`; other tenants' namespaces have "/TENANT" after it
+    namespace: str = "tuskpoint"
     points_per_minute: int = 25  # most points that deliveries spend in a minute, at least 10
     points_per_hour: int = 450  # most points that deliveries spend in an hour, at least 10
     gather_s: float = 2.0  # seconds for which summaries are gathered into a batch
     send_timeout_s: float = 30.0  # deadline of a call that sends
     recall_timeout_s: float = 5.0  # deadline of a recall
-    first_ask_s: float = 15.0  # seconds after which a job is first asked for; doubles
-    longest_ask_s: float = 300.0  # bound on that
-    ask_together_s: float = 5.0  # jobs that come due within so many seconds are asked for together
+    first_ask_s: float = 15.0  # seconds after which a job is first polled; doubles
+    longest_ask_s: float = 300.0  # bound on that interval
+    ask_together_s: float = 5.0  # jobs that come due within this many seconds are polled together
     restart_s: float = 60.0  # shortest time before a failed job is started again
     lost_after_s: float = 3600.0  # seconds after which a job that is not done counts as lost
-    first_retry_s: float = 1.0  # pause after a first failure; doubles with every further one
+    first_retry_s: float = 1.0  # pause after the first failure; doubles with every further failure
     longest_retry_s: float = 300.0  # bound on that pause
-    check_s: float = 300.0  # after which a recall proves that they work, if there was none
+    check_s: float = 300.0  # seconds without a recall after which a recall checks that recalls work
 
     def namespace_of(self, tenant: str) -> str:
         """Return the namespace of a tenant's memories."""
@@ -61,20 +62,20 @@ class RelayerTrouble(Enum):
 
     LIMITED = "limited"  # the rate limit is exhausted
     DENIED = "denied"  # the credentials are not accepted
-    REFUSED = "refused"  # the request as such is not accepted; to send it again does not help
-    UNAVAILABLE = "unavailable"  # no answer, or one of a broken service
+    REFUSED = "refused"  # the request itself is not accepted; sending it again does not help
+    UNAVAILABLE = "unavailable"  # no answer, or the answer of a broken service
 
 
 class RelayerError(Exception):
-    """A call that failed; the message gives the reason, in one line without secrets."""
+    """A failed call; the message gives the reason, in one line without secrets."""
 
     def __init__(
         self,
         trouble: RelayerTrouble,
         problem: str,
         *,
-        unsure: bool = False,  # it may have been carried out all the same
-        retry_after_s: float | None = None,  # as the relayer asked
+        unsure: bool = False,  # whether the call may have been carried out anyway
+        retry_after_s: float | None = None,  # as the relayer requested
     ) -> None:
         self.trouble = trouble
         self.unsure = unsure
@@ -92,7 +93,7 @@ class JobState(Enum):
 
 
 class Job(NamedTuple):
-    """A job of the relayer. `error`: why it failed, for people."""
+    """Job of the relayer. `error` is the reason of its failure, for people."""
 
     job_id: str
     state: JobState
@@ -101,7 +102,7 @@ class Job(NamedTuple):
 
 
 class RelayerMemory(NamedTuple):
-    """A memory as the relayer returned it: text that anyone may have written."""
+    """Memory as the relayer returned it: text that anyone may have written."""
 
     text: str
     distance: float
@@ -116,15 +117,15 @@ class Recollection(NamedTuple):
 
 @dataclass(slots=True)
 class RelayerHealth:
-    """Outcome of the last call of one kind; logged when it changes."""
+    """Outcome of the last call of one kind; a change is logged."""
 
     _clock_us: Callable[[], int]
     _works: str
     _waits: str
-    _denied: str = ""  # message for credentials that are not accepted; empty: `_waits` serves
+    _denied: str = ""  # log message for rejected credentials; empty: use `_waits`
     healthy: bool = False
-    last_error: str = ""  # for people; empty since a success, or if there is nothing to do
-    last_error_us: int = 0  # 0: there was none
+    last_error: str = ""  # text for people; empty after a success, or if there is nothing to do
+    last_error_us: int = 0  # 0: no error yet
     last_answer_us: int | None = None
     _trouble: RelayerTrouble | None = None
 
@@ -151,11 +152,11 @@ class RelayerHealth:
 
 
 class Budget:
-    """Points that calls of one account may still cost, in sliding windows; for one event loop.
+    """Points that calls of one account may cost, in sliding windows; for one event loop.
 
-    Deliveries keep below ceilings of their own, so that recalls find something left at any time.
-    Recalls may use all there is. Where both want more than that, each keeps to its half. Calls
-    are counted before they are made, and failed ones too: the relayer may have counted them.
+    Deliveries stay below ceilings of their own, so that points for recalls are always left. Recalls
+    may use all points. If both want more than there is, each is limited to its half. Calls are
+    counted before they are made, including failed calls: the relayer may have counted them.
     """
 
     def __init__(self, settings: MemWalSettings, clock: Callable[[], float]) -> None:
@@ -169,12 +170,12 @@ class Budget:
         self._paused_until = -math.inf
 
     def take_recall(self) -> float:
-        """Spend points on a recall; return 0, or the seconds after which they may be there."""
+        """Spend points on a recall; return 0, or the seconds until the points may be free."""
         wait_s = self._wait(self._recalls, self._deliveries, COST_RECALL)
         return wait_s or self._spend(self._recalls, COST_RECALL)
 
     def take_delivery(self, cost: int) -> float:
-        """Spend points on a delivery, if possible now; returns like `take_recall`."""
+        """Spend points on a delivery, if they are free now; return as `take_recall` does."""
         return self.wait_delivery(cost) or self._spend(self._deliveries, cost)
 
     def wait_delivery(self, cost: int) -> float:
@@ -198,7 +199,7 @@ class Budget:
         return 0.0
 
     def pause(self, seconds: float) -> None:
-        """Spend nothing for a while: the relayer reports that the limit is reached."""
+        """Spend nothing for a while: the relayer reported that the limit is reached."""
         until = self._clock() + min(max(seconds, 0.0), HOUR_S)
         self._paused_until = max(self._paused_until, until)
 
@@ -207,12 +208,13 @@ class Budget:
 class _Side:
     ceilings: _Ceilings
     half: _Ceilings
-    later_s: float = 0.0  # after a pause
-    spent: deque[tuple[float, int]] = field(default_factory=deque)  # points in the last hour
-    wanted_until: float = -math.inf  # more calls are wanted than there were points for
+    later_s: float = 0.0  # additional wait after a pause
+    # times and costs of calls in the last hour
+    spent: deque[tuple[float, int]] = field(default_factory=deque)
+    wanted_until: float = -math.inf  # until then, calls want more points than were free
 
     def free_at(self, cost: int, now: float, ceilings: _Ceilings) -> float:
-        """Return the time from which points fit below ceilings; more than one fit it alone."""
+        """Return the time from which `cost` fits below ceilings; a greater cost fits alone."""
         while self.spent and self.spent[0][0] + HOUR_S + LATENESS_S <= now:
             self.spent.popleft()
         free_at = now

@@ -1,8 +1,9 @@
-"""Delivers memories: one task sends waiting ones, and asks for the outcome of sent ones.
+"""Delivery of memories: one task sends waiting memories, and polls the jobs of sent ones.
 
-A batch cannot be repeated: it would be stored twice. So a memory that may have been stored already
-is sent alone from then on, under a key that is always the same: it is stored at most twice, once by
-the batch and once by the key. The next step of each memory is always in the journal.
+A batch cannot be repeated, because MemWal would store it twice. So a memory that may have been
+stored already is sent alone from then on, always under the same key. MemWal stores it at most
+twice, once from the batch and once under the key. The next step of each memory is always in the
+journal.
 """
 
 from __future__ import annotations
@@ -24,38 +25,39 @@ from .relayer import Relayer
 
 _log = logging.getLogger(__name__)
 
-STOP_GRACE_S = 2.0  # time that a call under way has to end when the server stops
+STOP_GRACE_S = 2.0  # time for a running call to finish when the server stops
 LIMITED_S = 60.0  # pause after a refusal by the rate limit that names no time
 
 
 @dataclass(eq=False)
 class MemoryDelivery:
-    """Brings memories to the relayer, from its making to `stop`."""
+    """Delivers memories to the relayer, from its creation to `stop`."""
 
-    _memories: MemoryRows  # the memories to deliver; nothing else changes its rows
-    _relayer: Relayer  # the task closes it at its end
+    _memories: MemoryRows  # the memories to deliver; no other code changes their rows
+    _relayer: Relayer  # closed by the task when it ends
     _budget: Budget
     _settings: MemWalSettings
     _health: RelayerHealth
-    _clock_us: Callable[[], int]  # that of `memories`
+    _clock_us: Callable[[], int]  # the clock of `_memories`
     _keeps: Callable[[], bool] = lambda: True  # whether this server is the leader, which delivers
 
     def __post_init__(self) -> None:
-        """Begin with the memories that are due in the journal."""
+        """Start with the memories that are due in the journal."""
         settings = self._settings
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._sending = Backoff(settings.first_retry_s, settings.longest_retry_s)
         self._asking = Backoff(settings.first_retry_s, settings.longest_retry_s)
-        # By number of the memory. Of one that was sent before the start, since the start.
+        # Time of sending, by number of the memory; for a memory sent before this start, the time of
+        # the first poll.
         self._sent_at: dict[int, float] = {}
-        # After a failure, one memory finds out whether the relayer is back.
+        # After a failure, a single memory probes whether the relayer is back.
         self._probing = False
         self._stopping = False
         self._task = asyncio.create_task(self._run(), name="memwal-delivery")
 
     async def stop(self) -> None:
-        """End; a call under way has a moment, then it is given up."""
+        """Stop; a running call gets a moment, then it is cancelled."""
         self._stopping = True
         self._wake.set()
         await asyncio.wait({self._task}, timeout=STOP_GRACE_S)
@@ -63,7 +65,7 @@ class MemoryDelivery:
         await asyncio.gather(self._task, return_exceptions=True)
 
     def wake(self) -> None:
-        """Look for memories now: there are new ones."""
+        """Check for new memories now."""
         self._wake.set()
 
     async def _run(self) -> None:
@@ -77,7 +79,8 @@ class MemoryDelivery:
                 sent_in = await self._guarded(self._send, self._sending)
                 waits = [wait_s for wait_s in (asked_in, sent_in) if wait_s is not None]
                 if not waits:
-                    self._health.last_error = ""  # the failed memories are not needed any more
+                    # no memory waits, so the failed memories are no longer needed
+                    self._health.last_error = ""
                 await pause(min(waits, default=None), self._wake)
         finally:
             await self._relayer.close()
@@ -85,7 +88,7 @@ class MemoryDelivery:
     async def _guarded(
         self, work: Callable[[], Awaitable[float | None]], backoff: Backoff
     ) -> float | None:
-        """Do a piece of work if it is time; return the seconds until the next, if there is one."""
+        """Run a piece of work if it is due; return the seconds until it is due again, if ever."""
         now = self._loop.time()
         if self._stopping or backoff.until > now:
             return backoff.until - now
@@ -108,7 +111,7 @@ class MemoryDelivery:
         return doubled_pause(self._settings.first_retry_s, self._settings.longest_retry_s, failures)
 
     def _succeeded(self, backoff: Backoff) -> None:
-        """Note that a call succeeded; while others fail, that alone is no good health."""
+        """Note a success; health is good only if neither sending nor polling fails."""
         backoff.succeeded()
         if not (self._sending.failures or self._asking.failures):
             self._health.answered()
@@ -124,7 +127,7 @@ class MemoryDelivery:
             self._sending.until = self._asking.until = now + self._settings.longest_retry_s
 
     async def _send(self) -> float | None:
-        """Make one call that sends, if there is anything to send and points are left."""
+        """Send one call of memories, if memories are due and points are free."""
         due_s = await self._due_in_s(MemoryState.WAITING)
         if due_s is None:
             return None
@@ -138,11 +141,12 @@ class MemoryDelivery:
         if not memories:
             return self._settings.gather_s
         if self._budget.take_delivery(api.COST_REMEMBER if len(memories) == 1 else api.COST_BATCH):
-            await self._memories.note(list(map(self._waiting, memories)))  # a recall came first
+            # a recall took the points first
+            await self._memories.note(list(map(self._waiting, memories)))
             return 0.0
         try:
             job_ids = await self._call(memories)
-        except Exception as error:  # noqa: BLE001 - a defect, perhaps of one text: others go on
+        except Exception as error:  # noqa: BLE001 - a defect, perhaps of one text: others continue
             if not isinstance(error, RelayerError):
                 _log.exception("sending to MemWal failed")
                 error = RelayerError(RelayerTrouble.UNAVAILABLE, DEFECT, unsure=True)
@@ -186,14 +190,16 @@ class MemoryDelivery:
                     error,
                 )
                 return [replace(memories[0], state=MemoryState.REFUSED, unsure=False)]
-            # Nothing was stored, but unsure memories are sent alone, which shows the bad one.
+            # Nothing was stored, but memories marked unsure are sent alone, which singles out the
+            # bad one.
             unsure = True
         else:
             self._probing = True
             self._troubled(error, self._sending)
             if error.trouble is RelayerTrouble.UNAVAILABLE:
-                # The next probe comes sooner than these, and so with another memory: the trouble
-                # may be one of these. If nothing can have been stored, no memory was at fault.
+                # The next probe comes before these memories are due, and so uses another memory:
+                # one of these may cause the failure. If nothing can have been stored, no memory was
+                # at fault.
                 failed = unsure
                 attempts = max(memory.attempts for memory in memories) + 1 if failed else 0
                 pause_s = self._pause_after(max(attempts, self._sending.failures))
@@ -202,7 +208,7 @@ class MemoryDelivery:
     def _waiting(
         self, memory: Memory, pause_s: float = 0.0, *, unsure: bool = False, failed: bool = False
     ) -> Memory:
-        """Return a memory that is to be sent again; an unsure one stays unsure."""
+        """Return a memory that must be sent again; an unsure memory stays unsure."""
         self._sent_at.pop(memory.number, None)
         return replace(
             memory,
@@ -214,12 +220,12 @@ class MemoryDelivery:
         )
 
     def _ask_us(self, seconds: float) -> int:
-        """Return when to ask, a little later than in so many seconds: together with others."""
+        """Return a time to poll, slightly later than in `seconds`, together with other jobs."""
         together_us = max(1, int(self._settings.ask_together_s * 1e6))
         return -(-(self._clock_us() + int(seconds * 1e6)) // together_us) * together_us
 
     async def _ask(self) -> float | None:
-        """Make one call that asks for jobs, if any are due and points are left."""
+        """Poll jobs with one call, if jobs are due and points are free."""
         wait_s = await self._due_in_s(MemoryState.SENT)
         if wait_s is None:
             self._sent_at.clear()
@@ -239,12 +245,13 @@ class MemoryDelivery:
         except RelayerError as error:
             self._troubled(error, self._asking)
             if error.trouble is RelayerTrouble.UNAVAILABLE:
-                # Others are asked for next: the trouble may be one of these.
+                # Other jobs are polled next: one of these may cause the failure.
                 due_us = self._ask_us(self._pause_after(self._asking.failures))
                 await self._memories.note([replace(memory, due_us=due_us) for memory in memories])
             if error.trouble is not RelayerTrouble.REFUSED:
                 return 0.0
-            # Refused: nothing was learnt of them; after a while they count as lost.
+            # Refused: the states of these jobs remain unknown; after a while the jobs count as
+            # lost.
         settled = [self._settled(memory, jobs.get(memory.job_id)) for memory in memories]
         await self._memories.note(settled)
         failed = [job.error for job in jobs.values() if job.state is JobState.FAILED]
@@ -257,7 +264,7 @@ class MemoryDelivery:
         return 0.0
 
     def _settled(self, memory: Memory, job: Job | None) -> Memory:
-        """Return a memory after an answer; a job that the answer leaves out counts as running."""
+        """Return a memory after a poll; a job that the answer leaves out counts as running."""
         settings = self._settings
         state = job.state if job is not None else JobState.RUNNING
         if job is not None and state is JobState.DONE:
@@ -265,8 +272,8 @@ class MemoryDelivery:
             return replace(memory, state=MemoryState.DELIVERED, unsure=False, blob_id=job.blob_id)
         pause_s = self._pause_after(memory.attempts + 1)
         if state is JobState.FAILED:
-            # The first time in a batch, which costs the least: failures come in crowds. After
-            # that under its key, which resumes the job that failed.
+            # First retry in a batch, which costs the least, because failures come in crowds.
+            # Further retries alone under the memory's key, which resumes the failed job.
             pause_s = max(settings.restart_s, pause_s)
             return self._waiting(memory, pause_s, unsure=memory.attempts > 0, failed=True)
         if state is JobState.RUNNING:
@@ -275,11 +282,11 @@ class MemoryDelivery:
             if age_s < settings.lost_after_s:
                 again_s = min(max(age_s, settings.first_ask_s), settings.longest_ask_s)
                 return replace(memory, due_us=self._ask_us(again_s))
-        # MemWal accepted it and does not know it, or does not finish.
+        # MemWal accepted the memory but does not know the job, or does not finish it.
         return self._waiting(memory, pause_s, unsure=True, failed=True)
 
 
 def key_of(namespace: str, text: str) -> str:
-    """Return the idempotency key of a memory; its text names checkpoint and summary."""
+    """Return the idempotency key of a memory, whose text names checkpoint and summary."""
     content = namespace.encode() + b"\0" + text.encode()
     return f"tuskpoint-{hashlib.sha256(content).hexdigest()}"

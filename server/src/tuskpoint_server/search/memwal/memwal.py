@@ -1,4 +1,4 @@
-"""MemWal for the rest of search: recalling memories, waking deliveries, and its health."""
+"""MemWal for the other modules of search: recalls memories, wakes deliveries, reports health."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .api import Budget, MemWalSettings, Recollection, RelayerError, RelayerHeal
 from .delivery import MemoryDelivery
 from .relayer import Count, Relayer, UnusableError, open_relayer
 
-TALLY_S = 30.0  # seconds between two countings of the memories, for metrics
-MOST_WAITING = 16  # recalls that wait at most. Each takes a few tenths of a second, at best
-_LONGEST_TEXT_CHARS = 16 * 1024  # a longer text is none of this server's
+TALLY_S = 30.0  # seconds between two counts of the memories, for metrics
+MOST_WAITING = 16  # most recalls that wait. Each recall takes a few tenths of a second, at best
+_LONGEST_TEXT_CHARS = 16 * 1024  # this server never sends a longer text
 
 
-# Memories, nearest first, that have the form of this server's, not to be believed yet; how many
-# MemWal returned, those of any other form included; and matches that it could not return.
+# Memories in this server's form, nearest first and not verified yet; number of all memories that
+# MemWal returned, also in other forms; and number of matches that MemWal could not return.
 Recollected = tuple[list[RecalledMemory], int, int]
 _log = logging.getLogger(__name__)
 
@@ -33,17 +33,17 @@ class MemWal:
     """Recalls from MemWal and delivers to it, each in a task with a client of its own.
 
     Recalls run one after another, and no search waits for an unreachable relayer: while MemWal
-    fails, searches fail at once. Health is checked by a recall, after pauses that grow, and if
+    fails, searches fail at once. A recall checks the health, after growing pauses, and whenever
     there was no other recall for a while. If MemWal cannot be used (the SDK is not installed, a
     setting is malformed), the error is logged once, and every recall fails. `tallies` are counted
-    now and then.
+    at intervals.
     """
 
     def __init__(
         self,
         memories: MemoryRows,
         settings: MemWalSettings,  # credentials, deadlines, ceilings
-        clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
+        clock_us: Callable[[], int],  # clock of `memories`: microseconds since the Unix epoch
         count: Count = lambda *_: None,
         keeps: Callable[[], bool] = lambda: True,  # whether this server is the leader
         opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
@@ -80,11 +80,11 @@ class MemWal:
         self._delivery = MemoryDelivery(
             memories, for_deliveries, self._budget, settings, self._delivering, clock_us, keeps
         )
-        # A recall of its own comes first, and warms everything up.
+        # The first recall is the server's own, and warms up SDK and relayer.
         self._tasks = {asyncio.create_task(work) for work in (self._check(), self._tally())}
 
     async def stop(self) -> None:
-        """End. Recalls are abandoned; the next start delivers the rest."""
+        """Stop. Running recalls are abandoned; the next start delivers the rest."""
         if self._delivery is None:
             return
         self._problem = RelayerError(RelayerTrouble.UNAVAILABLE, "the server is stopping")
@@ -96,15 +96,15 @@ class MemWal:
         await self._delivery.stop()
 
     def wake(self) -> None:
-        """Look for memories to deliver now: there are new ones."""
+        """Check for new memories to deliver now."""
         if self._delivery is not None:
             self._delivery.wake()
 
     async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
-        """Return memories that are near to a query; raise `RelayerError` if there will be none."""
+        """Return memories near to a query; raise `RelayerError` if none can be recalled."""
         self._admit()
         departure = asyncio.Event()
-        # It runs to its end even if its caller is gone: its outcome counts.
+        # The call runs to its end even if its caller is gone: its outcome shows the health.
         call = asyncio.create_task(
             self._call(self._settings.namespace_of(tenant), query, limit, departure),
             name="memwal-recall",
@@ -138,7 +138,7 @@ class MemWal:
     def _ended(self, call: asyncio.Task[Recollection]) -> None:
         self._tasks.discard(call)
         if not call.cancelled():
-            call.exception()  # marks it as retrieved: its caller may be gone
+            call.exception()  # marks the exception as retrieved: the caller may be gone
 
     def _admit(self) -> None:
         problem = self._problem
@@ -160,7 +160,7 @@ class MemWal:
     async def _call(
         self, namespace: str, query: str, limit: int, departure: asyncio.Event | None = None
     ) -> Recollection:
-        """Recall in turn; for a caller, not if MemWal fails or `departure` is set."""
+        """Recall in turn; a caller's recall is skipped if MemWal fails or `departure` is set."""
         async with self._turn:
             if departure is not None and self._problem is not None:
                 raise RelayerError(self._problem.trouble, str(self._problem))
@@ -169,7 +169,8 @@ class MemWal:
             try:
                 recollection = await self._relayer.recall(namespace, query, limit)
             except RelayerError as error:
-                if error.trouble is not RelayerTrouble.REFUSED:  # that is about the query
+                # a refusal is about the query, not about MemWal
+                if error.trouble is not RelayerTrouble.REFUSED:
                     self._failed(error)
                 raise
             except Exception:  # noqa: BLE001 - a defect must not end recalling for good
@@ -193,7 +194,7 @@ class MemWal:
         self._recalling.failed(error)
 
     async def _check(self) -> None:
-        """Find out whether recalls work, if nobody else did for a while."""
+        """Check whether recalls work, if no other recall did so for a while."""
         while True:
             self._failing.clear()
             if (left_s := self._check_at - self._loop.time()) > 0:
@@ -214,7 +215,7 @@ class MemWal:
 
     @property
     def healthy(self) -> bool:
-        """Whether the last recall succeeded, and the last call of deliveries if there was one."""
+        """Whether the last recall succeeded, and also the last delivery call, if there was one."""
         return self._recalling.healthy and not self._delivering.last_error
 
     @property

@@ -1,8 +1,8 @@
-"""MemWal's SDK, guarded: every call ends in time, and every failure is one of four kinds.
+"""Guard around MemWal's SDK: every call ends in time; every failure is one of four kinds.
 
-The SDK sends without a deadline, raises errors of three libraries, and shares the making of
-its session among callers so that cancelling one cancels all. So each client here makes one call
-at a time, and nothing else in the server calls the SDK.
+The SDK sends without a deadline, raises errors of three libraries, and shares the creation of its
+session among callers, so that cancelling one caller cancels all. So each client here makes one call
+at a time, and no other module calls the SDK.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 # called with the operation and the outcome of each call: "ok", or the kind of trouble
 Count = Callable[[str, str], None]
-# a hundred memories of this server, escaped, are a sixth of that; others' may be longer
+# a hundred memories of this server, escaped, need a sixth of that; other memories may be longer
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_JOB_ID_CHARS = 255
 _CONNECT_S = 4.0
@@ -44,15 +44,15 @@ _ACCOUNT = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
 
 class UnusableError(Exception):
-    """MemWal cannot be used as it is set up; the message gives the reason, without secrets."""
+    """MemWal cannot be used as configured; the message gives the reason, without secrets."""
 
 
 class Wire(httpx.AsyncClient):
-    """The SDK's HTTP client, with the bounds that the SDK lacks.
+    """HTTP client of the SDK, with the bounds that the SDK lacks.
 
-    Proxies and certificates from the environment count, but for this machine itself no
-    proxy is asked. Redirects are not followed: a signature is good for one place. `asked` is set
-    once a signed request was begun: a call that fails before that can be repeated.
+    Proxies and certificates from the environment apply, except that requests to this machine use no
+    proxy. Redirects are not followed: a signature is valid for one place. `asked` is set when a
+    signed request starts: a call that fails before that can be repeated.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Wire(httpx.AsyncClient):
         self.asked = False
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """Send a request and return its answer, read to the end if it is not too long."""
+        """Send a request and return its answer, read to the end unless it is too long."""
         if "x-signature" in request.headers:
             self.asked = True
         # The SDK sets no timeout; the caller bounds the whole call.
@@ -89,7 +89,7 @@ class Wire(httpx.AsyncClient):
 
 
 def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Relayer:
-    """Return a client of the relayer; raise `UnusableError` if there is no SDK, or bad settings."""
+    """Return a client of the relayer; raise `UnusableError` without the SDK or for bad settings."""
     try:
         import memwal
     except ImportError:
@@ -107,7 +107,7 @@ def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Re
             server_url=settings.server_url.rstrip("/"),
             namespace=settings.namespace,
         )
-    except (ValueError, TypeError):  # their text may repeat the key
+    except (ValueError, TypeError):  # the error's text may repeat the key
         raise UnusableError(
             "MEMWAL_PRIVATE_KEY is not a key: give 64 hex digits, or what begins with suiprivkey1"
         ) from None
@@ -117,7 +117,7 @@ def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Re
         raise UnusableError(
             f"the environment's proxies or certificates are unusable: {printable_line(str(error))}"
         ) from None
-    # The SDK takes no client; it uses the one that it finds here, and would make its own.
+    # The SDK accepts no client: it uses the client in this attribute, or creates its own.
     client._client = wire
     return Relayer(client, wire, settings, count)
 
@@ -134,10 +134,10 @@ def _is_server(url: str) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Relayer:
-    """A relayer through the SDK, for one call at a time, which ends within its deadline.
+    """Relayer, called through the SDK, for one call at a time, which ends within its deadline.
 
-    Every call may raise `RelayerError`. The first one, and one every few minutes, takes longer
-    than others: the SDK compares versions and makes a session first.
+    Every call may raise `RelayerError`. The first call, and one call every few minutes, takes
+    longer than others, because the SDK first compares versions and creates a session.
     """
 
     _client: Any
@@ -146,7 +146,7 @@ class Relayer:
     _count: Count = lambda *_: None
 
     async def remember(self, namespace: str, text: str, key: str) -> str:
-        """Send a text under an idempotency key; return its job."""
+        """Send a text under an idempotency key; return the ID of its job."""
 
         async def call() -> str:
             accepted = await self._client.remember(text, namespace, key)
@@ -155,7 +155,7 @@ class Relayer:
         return await self._guarded(self._settings.send_timeout_s, call, "remember")
 
     async def remember_batch(self, namespace: str, texts: Sequence[str]) -> list[str]:
-        """Send up to `MAX_BATCH` texts; return their jobs, in order."""
+        """Send up to `MAX_BATCH` texts; return the IDs of their jobs, in order."""
         import memwal
 
         items = [memwal.RememberBulkItem(text=text, namespace=namespace) for text in texts]
@@ -167,7 +167,7 @@ class Relayer:
         return await self._guarded(self._settings.send_timeout_s, call, "remember_batch")
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job]:
-        """Return the state of up to `MAX_BATCH` jobs; one without an answer may be running."""
+        """Return the state of up to `MAX_BATCH` jobs; a job without an answer may be running."""
 
         async def call() -> list[Job]:
             answer = await self._client.get_remember_bulk_status(list(job_ids))
@@ -193,7 +193,7 @@ class Relayer:
         return await self._guarded(self._settings.recall_timeout_s, call, "recall")
 
     async def close(self) -> None:
-        """Close its connections."""
+        """Close the connections of the relayer."""
         with contextlib.suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(_CLOSE_S):
                 await self._wire.aclose()
@@ -213,7 +213,7 @@ class Relayer:
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
-                # Somebody else's end reached us through a task of the SDK's.
+                # Another caller's cancellation arrived through a task of the SDK.
                 if self._wire.asked:
                     break
             except TimeoutError:
@@ -222,7 +222,7 @@ class Relayer:
             except Exception as error:  # noqa: BLE001 - errors of three libraries become one
                 outcome = failure(error, asked=self._wire.asked)
                 break
-        # Without a chain: exceptions of the SDK may repeat the relayer's text.
+        # No exception chain: exceptions of the SDK may repeat the relayer's text.
         outcome = outcome or RelayerError(
             RelayerTrouble.UNAVAILABLE, problem, unsure=self._wire.asked
         )
@@ -254,11 +254,11 @@ def _memory(result: Any) -> RelayerMemory | None:
 
 _CHECK = "check MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL"
 
-# Statuses of the relayer: services/server/src/{auth,rate_limit,routes/remember}.rs.
+# HTTP statuses of the relayer: services/server/src/{auth,rate_limit,routes/remember}.rs.
 _MEANINGS = {
     400: (RelayerTrouble.REFUSED, "the relayer rejects the request as malformed"),
     401: (RelayerTrouble.DENIED, f"the relayer does not accept the credentials: {_CHECK}"),
-    # Recalls do not mind, so it is not the limit that they share with deliveries.
+    # Recalls still work, so this is not the rate limit, which recalls share with deliveries.
     402: (RelayerTrouble.UNAVAILABLE, "the storage of the account is used up"),
     403: (RelayerTrouble.DENIED, f"the relayer forbids it: {_CHECK}"),
     409: (RelayerTrouble.REFUSED, "the key of the request was used for another text"),
@@ -276,7 +276,7 @@ _UNREACHED = (
 
 
 def failure(error: Exception, *, asked: bool) -> RelayerError:
-    """Return the failure that an error of the SDK or its libraries means; `asked`: it was sent."""
+    """Return the failure behind an error of the SDK; `asked`: a signed request was started."""
     import memwal
 
     if isinstance(error, memwal.MemWalClockDriftError):
@@ -288,13 +288,13 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
         status = getattr(error, "status", None)
         if isinstance(status, int):
             return _refused_call(error, status)
-        # It is about versions, or about preparations of the SDK.
+        # The error is about versions, or about the SDK's preparations.
         return RelayerError(RelayerTrouble.UNAVAILABLE, printable_line(str(error)))
     problem = f"the answer did not come from a relayer ({type(error).__name__})"
     if isinstance(error, httpx.TransportError):
         try:
             host = error.request.url.host
-        except RuntimeError:  # not all of them know
+        except RuntimeError:  # not every error has its request
             host = "the relayer"
         if isinstance(error, _UNREACHED):
             return RelayerError(
@@ -317,7 +317,7 @@ def _refused_call(error: Exception, status: int) -> RelayerError:
     fields = fields if isinstance(fields, dict) else {}
     reason = fields.get("error")
     reason = printable_line(reason) if isinstance(reason, str) else ""
-    # The keys of the account were not checked, so nothing else was done.
+    # The relayer could not check the account's keys, so it did nothing else.
     unchecked = getattr(error, "auth_error", None) == "AUTH_UPSTREAM_UNAVAILABLE"
     after_s = retry_after_s(getattr(error, "retry_after", None))
     if after_s is None:
@@ -334,5 +334,5 @@ _SECRET = re.compile(r"suiprivkey1\w*|[A-Za-z0-9+/=_-]{60,}")
 
 
 def printable_line(text: str) -> str:
-    """Return another program's text as one short line; long runs of letters, as in keys, hidden."""
+    """Return another program's text as one short line; hide long runs of letters, as in keys."""
     return foreign_text(text, _SECRET)
