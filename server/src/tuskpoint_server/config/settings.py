@@ -62,10 +62,10 @@ class Config(BaseModel):
     """Address to serve on, HOST:PORT; port 0 picks a free one."""
     http_listen: str = ""
     """Address to serve JSON over HTTP, gRPC-Web and the console on, HOST:PORT; port 0 picks a free
-    one. TLS and tokens are those of --listen. Default: none of these is served."""
+    one. TLS and tokens are the same as for --listen. Default: no HTTP."""
     http_origins: Words = ()
     """Origins, such as https://console.example.com, of pages that may call --http-listen besides
-    its own: those of other sites, and the name under which a proxy shows it."""
+    its own: other sites, and the name under which a proxy serves it."""
     data_dir: Path = Path("./.tuskpoint")
     """Directory of the journal, the spool and the cache; one server at a time."""
     journal: str = ""
@@ -182,7 +182,7 @@ class Config(BaseModel):
     a delayed retry looks the same. Raise it for programs that delete a thread and save the same
     IDs again."""
     max_clock_step: float = Field(default=600.0, ge=1, le=86400)
-    """Seconds by which the clock may move against the journal's last time. After a larger step
+    """Largest step of the clock, in seconds, against the journal's last time. After a larger step
     the server deletes nothing until the clock is right, or an operator accepts it."""
     search: bool = True
     """Index checkpoints for search. What is saved while it is off is indexed once it is on

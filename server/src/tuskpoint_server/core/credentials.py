@@ -112,7 +112,7 @@ class Credentials:
 
 
 def token_digest(token: str) -> bytes:
-    """Return the SHA-256 by which the server knows a token."""
+    """Return the SHA-256 of a token, which the server stores."""
     return hashlib.sha256(token.encode()).digest()
 
 

@@ -253,7 +253,7 @@ class Refusal(Exception):
     """An error with a documented reason.
 
     The message has the event of the reason, its `cause` if the raiser names one, and the remedy.
-    `status`, `event`, `advice` (a remedy) and `retry_after_s` replace those of the reason;
+    `status`, `event`, `advice` (a remedy) and `retry_after_s` replace the reason's own;
     `violations` belong to `INVALID_FIELD` and `VALUES_MISSING`. All dynamic parts of the message
     are metadata and safe to show.
     """

@@ -21,7 +21,7 @@ else:
     from backports import zstd
 
 DIGEST_BYTES = 32
-PREFIX_BYTES = 16  # of a digest, by which a segment names a value of another segment
+PREFIX_BYTES = 16  # of a digest; names a value of another segment
 _JOINED_BYTES = 4096
 
 

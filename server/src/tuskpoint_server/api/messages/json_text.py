@@ -4,7 +4,7 @@ See https://protobuf.dev/programming-guides/json/: names in lowerCamelCase (the 
 accepted too), bytes in base64, 64-bit numbers and durations as strings. In place of bytes that are
 JSON, requests may have JSON, and so have answers for callers that ask for it (`json_values`).
 
-The conversion is Python code, a hundred times slower than that of the binary format: 8 MiB of many
+The conversion is Python code, a hundred times slower than for the binary format: 8 MiB of many
 small values take seconds. So large texts are converted in a thread, one at a time, which bounds
 their use of processor and memory.
 """

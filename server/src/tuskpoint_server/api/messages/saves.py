@@ -249,9 +249,9 @@ _NOTHING = ReceivedValue("", b"", b"")
 def _are_common_versions(versions_seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> bool:
     for node in versions_seen:  # views of protobuf maps are slow
         message = versions_seen[node]
-        # Most need no look at each version. In bytes that are all ASCII no text is longer than
-        # 127 and no number is infinite or NaN (its exponent is not ASCII); without a zero there
-        # is no NUL and no version without a kind (its length is 0).
+        # Most versions need no single check. In ASCII bytes no text is longer than 127 and no
+        # number is infinite or NaN (the exponent is not ASCII); bytes without a zero have no NUL,
+        # and each version has a kind (a version without a kind has length 0).
         raw = message.SerializeToString()
         if raw.isascii() and b"\0" not in raw and len(raw) <= _MANY:
             continue

@@ -97,8 +97,8 @@ class Call(Holder):
 
     method: str  # full name, such as "/tuskpoint.v1.CheckpointService/GetCheckpoint"
     context: Context
-    endless: bool = False  # it goes on until one side ends it
-    streams: bool = False  # it is a stream, of requests or of answers
+    endless: bool = False  # the call runs until one side ends it
+    streams: bool = False  # the call has a stream of requests or of answers
     wanted: Durability = Durability.JOURNALED  # durability that the only request asks for
     draining: asyncio.Event = field(default_factory=asyncio.Event)  # set when the server drains
     presented: Presented = ()  # credential of the call; set by authentication
@@ -331,8 +331,8 @@ class _ServiceHandler(grpc.GenericRpcHandler):
     """The methods of a service.
 
     gRPC reads a single request of any caller before it calls a handler. So a request whose metadata
-    has no known credential is a stream to gRPC, of which the pipeline reads nothing before it
-    admits the caller. That costs another turn of the event loop, which known callers do not pay.
+    has no known credential is a stream to gRPC, and the pipeline admits the caller before it reads
+    the stream. That costs another turn of the event loop, which known callers do not pay.
     """
 
     def __init__(

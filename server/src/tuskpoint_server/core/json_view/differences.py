@@ -30,7 +30,7 @@ _WALKED_ESCAPES = frozenset({"$type", "$value", "$args", "$fields"})
 
 
 class ChangeKind(IntEnum):
-    """Kind of a difference. Numbers are those of the contract."""
+    """Kind of a difference. The contract defines the numbers."""
 
     ADDED = 1
     REMOVED = 2

@@ -2,7 +2,7 @@
 
 https://github.com/msgpack/msgpack/blob/master/spec.md. A library copies each nested extension, so
 the sender decides how much memory a value takes. Here an extension is a range of the same bytes,
-and a length beyond the end is refused at once. Codes of extensions are those of
+and a length beyond the end is refused at once. Codes of extensions come from
 `langgraph.checkpoint.serde.jsonplus` (4.x).
 """
 

@@ -1,6 +1,6 @@
 """The view of msgpack with LangGraph's extensions.
 
-Payloads of extensions are those of `langgraph.checkpoint.serde.jsonplus` (4.x): msgpack with
+Payloads of extensions come from `langgraph.checkpoint.serde.jsonplus` (4.x): msgpack with
 module, name, arguments, and for some the name of a method.
 """
 

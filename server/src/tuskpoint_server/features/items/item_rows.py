@@ -65,7 +65,7 @@ ANSWER_BYTES = 3 * MIB  # bytes of values after which an answer ends
 _OVERHEAD = 64  # bytes of an item in a batch besides its value
 _ALL = 2**62  # rows
 _TOGETHER = 8  # items with several texts whose vectors are read at once
-_PUT_OFF = 100  # least part of the time by which an expiry must move to be recorded
+_PUT_OFF = 100  # least move of an expiry that is recorded, as a part of the time
 
 
 class ItemPage(NamedTuple):

@@ -247,7 +247,7 @@ def _give_bases(
 
 
 def _whole_bytes(checkpoint: StoredCheckpoint) -> int:
-    """Return the bytes of the values of a checkpoint, those of delta channels as often as used."""
+    """Return the bytes of a checkpoint's values; values of delta channels count for each use."""
     sizes = {channel.digest: channel.size for channel in decode_channels(checkpoint.known.state)}
     based = 0
     for channel in decode_delta_base(checkpoint.delta_base or b"", checkpoint.place[1]):
@@ -257,10 +257,10 @@ def _whole_bytes(checkpoint: StoredCheckpoint) -> int:
 
 
 def check(connection: Connection, tenant: str, key: CheckpointKey, *, whole: bool = False) -> None:
-    """Check what a copy of a checkpoint would take over unread.
+    """Check the parts of a checkpoint that a copy takes over unread.
 
-    That is the rows of its thread, of which none may be older than the segment that holds the
-    checkpoint, and the values that the copy shares. `whole`: of the whole thread.
+    These parts are the rows of the thread, which must not be older than the checkpoint's segment,
+    and the shared values. `whole`: the values of the whole thread.
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`: rows of the thread were put back, deleted or added.
@@ -327,10 +327,10 @@ def _segment_writes(thread: ThreadRow, checkpoint: StoredCheckpoint) -> Iterator
 def _find_segments(
     connection: Connection, thread: ThreadRow, stored_checkpoints: Sequence[StoredCheckpoint]
 ) -> None:
-    """Note of each checkpoint the segments that hold it already, that of its state first.
+    """Add to each checkpoint the segments that have it, the segment of its state first.
 
-    Only one of which everything is stored, late writes too, is held as it is. A copy that got
-    writes of its own is not: nothing but its thread tells that these are newer than copied ones.
+    Only a checkpoint that is stored with all its late writes uses its segments. A copy with writes
+    of its own does not: only its thread shows that these writes are newer than copied writes.
     """
     numbers = [
         [checkpoint.known.seq, *(write.seq for write in checkpoint.writes)]

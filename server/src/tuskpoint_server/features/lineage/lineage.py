@@ -250,7 +250,7 @@ class LineageRows:
     ) -> SaveOutcome | None:
         """Return the first answer of `adopt` with a `request_id`; `None` if the ID is new.
 
-        So a retry fetches nothing. The arguments equal those of `adopt`.
+        So a retry fetches nothing. The arguments equal the arguments of `adopt`.
 
         Raises:
             Refusal: `REQUEST_ID_REUSED`; `THREAD_EXISTS` if the ID is new and the target has

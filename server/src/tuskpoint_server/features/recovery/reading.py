@@ -28,10 +28,10 @@ from .recovered_rows import RecoveredRows, RecoveredValue, ThreadEnd
 class ThreadReader:
     """Reads the segments of a thread in any order; see `begin_thread` for the arguments."""
 
-    def __init__(self, manifest: Manifest, seq: int, *, anew: bool) -> None:
+    def __init__(self, manifest: Manifest, seq: int, *, unrecorded: bool) -> None:
         self.manifest = manifest
         self.seq = seq
-        self._anew = anew
+        self._unrecorded = unrecorded
         self.segments = _segments(manifest)  # `None`: the location is not known
         self.known_lost = {gap.segment for gap in manifest.gaps if gap.segment}
         self.lost: dict[Key, None] = {}  # unreadable checkpoints
@@ -41,7 +41,7 @@ class ThreadReader:
         self._checkpoints: dict[bytes, list[CheckpointRecord]] = defaultdict(list)
         self._writes: dict[bytes, list[WritesRecord]] = defaultdict(list)
         for number, (place, entry) in enumerate(manifest.entries.items(), 1):
-            self._seqs[place] = seq + number if anew else entry.record.seq
+            self._seqs[place] = seq + number if unrecorded else entry.record.seq
             self._checkpoints[entry.record.segment].append(entry.record)
             for writes in entry.writes:
                 self._writes[writes.segment].append(writes)
@@ -77,7 +77,7 @@ class ThreadReader:
         segment, manifest, sha256 = stored.segment, self.manifest, stored.location.sha256
         log = (segment.thread_id, segment.incarnation)
         is_own = log == (manifest.thread_id, manifest.incarnation)
-        members = self._members(stored, own=is_own and not self._anew)
+        members = self._members(stored, own=is_own and not self._unrecorded)
         for digest, value in stored.values.items():
             is_whole = not value.keyframe or value.keyframe in stored.values
             if digest not in self._held or (is_whole and digest not in self._whole):
@@ -214,7 +214,7 @@ class ThreadReader:
         except (Refusal, ValueError) as problem:
             raise malformed_bytes(name, str(problem)) from None
         writes, seq = self.manifest.entries[place].writes, recorded.seq
-        if not self._anew:
+        if not self._unrecorded:
             seq = max(seq, *(write.seq for write in writes), 0)
         write_segments = dict.fromkeys(write.segment for write in writes)
         segments = tuple(dict.fromkeys([record.segment, *write_segments]))
@@ -237,7 +237,7 @@ class ThreadReader:
                 continue
             self._ranks[slot] = rank
             seq = write.seq if as_numbered else record.seq
-            if self._anew:
+            if self._unrecorded:
                 seq = self._seqs[place]
             self._size += len(write.data)
             if is_head:

@@ -111,11 +111,11 @@ def add_members(
 
 
 def begin_thread(
-    batch: UnitOfWork, tenant: str, manifest: Manifest, seq: int, *, anew: bool
+    batch: UnitOfWork, tenant: str, manifest: Manifest, seq: int, *, unrecorded: bool
 ) -> None:
     """Insert a new thread with a family of its own.
 
-    `seq` is the greatest stored number of its log. `anew`: no catalog records the thread: its
+    `seq` is the greatest stored number of its log. `unrecorded`: no catalog records the thread: its
     checkpoints get the following numbers, in order, and the next flush records them.
     """
     log = batch.begin(tenant, manifest.thread_id)
@@ -135,12 +135,12 @@ def begin_thread(
         row.indexed_seq = seq
     else:
         row.unindexed_since_us = batch.now_us
-    for place in manifest.entries if anew else ():
+    for place in manifest.entries if unrecorded else ():
         batch.change(log, EventKind.CHECKPOINT_SAVED, place, indexed=True)
-    if anew and manifest.ended:
+    if unrecorded and manifest.ended:
         end_seq = batch.change(log, EventKind.THREAD_DELETED)
         deletion.record(batch, log, end_seq, [("", "")])
-    elif anew:
+    elif unrecorded:
         row.settings_seq = batch.change(log, EventKind.PROGRESS)
     # The last change of a thread with retention is not stored, and it must not expire too early.
     row.set_updated(batch.now_us if row.retention_s else max(times))
@@ -184,11 +184,11 @@ def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
     row.head_id = end.head_id
     row.state = end.state
     # A thread that no catalog records is recorded with the settings.
-    anew = row.settings_seq if row.settings_seq > row.certified_seq else None
+    unrecorded = row.settings_seq if row.settings_seq > row.certified_seq else None
     for pin in manifest.pins:
         if pin.segment in manifest.members:
             key = CheckpointKey(manifest.thread_id, pin.checkpoint_ns, pin.checkpoint_id)
-            seq = pin.seq if anew is None else anew
+            seq = pin.seq if unrecorded is None else unrecorded
             # The change at which the bundle was created is not stored.
             pinned_bundles.put(batch, log, key, pin.segment, seq, content_seq=0)
     unstored = [

@@ -210,7 +210,9 @@ class Recovery:
             await self._from_catalog(source.content, source.location, source.root)
         else:
             manifest = source.content
-            await self._recover([ThreadReader(manifest, manifest.seq, anew=True)], anew=True)
+            await self._recover(
+                [ThreadReader(manifest, manifest.seq, unrecorded=True)], unrecorded=True
+            )
         await self._keep_whole_snapshots()
         return self._done
 
@@ -242,7 +244,7 @@ class Recovery:
             if not manifest.records:
                 continue  # all stored parts of the thread are lost, and it was not deleted
             seq = max(record.seq for record in records)
-            group.append(ThreadReader(manifest, seq, anew=False))
+            group.append(ThreadReader(manifest, seq, unrecorded=False))
             size += len(records)
             if len(group) >= _GROUP_THREADS or size >= _GROUP_RECORDS:
                 await self._recover(group)
@@ -285,13 +287,13 @@ class Recovery:
             else:
                 await self._snapshots.delete_snapshot(self._tenant, snapshot_id)
 
-    async def _recover(self, group: Sequence[ThreadReader], *, anew: bool = False) -> None:
+    async def _recover(self, group: Sequence[ThreadReader], *, unrecorded: bool = False) -> None:
         self._places = {
             sha256: record.location
             for reading in group
             for sha256, record in reading.manifest.members.items()
         }
-        begin = partial(filling.begin_thread, tenant=self._tenant, anew=anew)
+        begin = partial(filling.begin_thread, tenant=self._tenant, unrecorded=unrecorded)
         await self._insert(
             [partial(begin, manifest=reading.manifest, seq=reading.seq) for reading in group]
         )
