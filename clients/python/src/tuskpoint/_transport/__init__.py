@@ -1,5 +1,5 @@
-"""How calls reach a server: target, credentials, channels, deadlines, retries, observation.
+"""Transport of calls to a server: target, credentials, channels, deadlines, retries, observation.
 
-It moves messages of the contract and turns their failures into the errors of `tuskpoint.errors`. It
-must not know what a message means; `_messages` and the clients' methods do.
+The package moves messages of the contract and turns failures into the errors of
+`tuskpoint.errors`. Must not know what a message means; `_messages` and the clients' methods do.
 """

@@ -1,6 +1,6 @@
-"""What the blocking and the awaited transport have in common.
+"""Common base of the blocking and the asyncio transport.
 
-Both may be shared by any number of threads, and the awaited one by any number of event loops.
+Any number of threads may share a transport, and any number of event loops an asyncio transport.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .settings.options import Options
 
 
 class Transport:
-    """What both transports have: a lease of the channels, the streams on them, and their end.
+    """State of a transport: a lease of the channels, the streams on them, and the end of both.
 
     Args:
-        options: Target and times. The channels are opened by the first call.
+        options: Target and timeouts. The first call opens the channels.
     """
 
     def __init__(self, options: Options) -> None:
@@ -52,7 +52,7 @@ class Transport:
 
     @contextmanager
     def _kept(self, call: Any) -> Iterator[None]:
-        """Let the end of this transport cancel a call during a block."""
+        """Register a call during a block, so that the end of this transport cancels the call."""
         with self._lock:
             self._under_way.add(call)
             is_closed = self._is_closed
@@ -87,13 +87,14 @@ class Transport:
                     raise closed()
                 if self._streams is None:
                     self._streams = Streams(opened, self.options)
-                    # Without a caller the threads of the streams end; they hold no transport.
+                    # The threads of the streams end after their last call; they have no reference
+                    # to the transport.
                     weakref.finalize(self, self._streams.forsake)
                 streams = self._streams
         return streams
 
     def _pause_or_raise(self, error: TuskPointError, call: Call) -> float:
-        """Return the seconds to wait before a call of the streams is sent once more.
+        """Return the seconds to wait before a call on the streams is sent again.
 
         Raises:
             TuskPointError: See `policy.pause_or_raise`.

@@ -1,13 +1,13 @@
-"""The one place that opens and keeps channels.
+"""The only module that opens and keeps channels.
 
 A process has one channel for each address of a place, shared by all leases. Each call carries its
-own token, so clients with different tokens may share a channel; clients that trust different
-certificates never do. Channels are those of gRPC's blocking stack, for threads and event loops
-alike (see `loops`).
+own token, so clients with different tokens may share a channel. Clients that trust different
+certificates never share a channel. Channels belong to gRPC's blocking stack, for threads and for
+event loops (see `loops`).
 
 gRPC spreads the calls of a channel over the addresses of a DNS name. It has no channel for a list
-of names: those of a list have a channel each, because gRPC then resolves each name again when its
-address changes, and checks it against the certificate of its server.
+of names. Each name of a list has its own channel, because gRPC then resolves the name again when
+its address changes, and checks the name against the certificate of its server.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _HEALTH = "/grpc.health.v1.Health/Check"
 def channel_options(address: str, *, has_others: bool = False) -> list[tuple[str, int | str]]:
     """Return the gRPC channel arguments for an address.
 
-    Keepalive finds a server that went away without saying so while a stream is open; it is
-    slower than the 5 seconds below which gRPC servers commonly object. Reconnecting starts fast
-    and is bounded, so that a restarted server is found within seconds.
+    Keepalive detects a server that disappeared without closing an open stream. The interval is
+    longer than 5 seconds, because gRPC servers commonly refuse shorter intervals. Reconnecting
+    starts fast and its delay is bounded, so that a restarted server is found within seconds.
 
     Args:
         address: An address of a target.
-        has_others: Whether other servers can answer in place of one that does not.
+        has_others: Whether other servers can answer in place of a server that does not answer.
     """
     options: list[tuple[str, int | str]] = [
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -58,7 +58,7 @@ def channel_options(address: str, *, has_others: bool = False) -> list[tuple[str
     ]
     if has_others:
         options.append(("grpc.lb_policy_name", "round_robin"))
-        # A call waits for a server that accepts no connection, but not for long.
+        # A call waits for a server that accepts no connection, but only a short time.
         options.append(("grpc.min_reconnect_backoff_ms", 5_000))
     if is_loopback(address):
         options.append(("grpc.enable_http_proxy", 0))
@@ -77,13 +77,14 @@ def _open(place: Place, address: str, *, alone: bool = False) -> grpc.Channel:
 
 @dataclass(slots=True)
 class Server:
-    """A channel with the callables made on it, and whether its server is gone.
+    """A channel with its callables, and whether its server is gone.
 
     Attributes:
         channel: The channel.
-        reopen: Opens another channel to it, with a connection of its own.
+        reopen: Opens another channel to the server, with a separate connection.
         has_others: Whether the place has other servers.
-        is_gone: Whether it has not answered since a call failed, or since the channel was opened.
+        is_gone: Whether the server has not answered after the last failed call, or after the
+            channel was opened.
     """
 
     channel: grpc.Channel
@@ -94,10 +95,10 @@ class Server:
     _callables: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def callable(self, shape: str, method: Method[Any, Any]) -> Callable[..., Any]:
-        """Return the channel's callable for a method, made at the first use.
+        """Return the channel's callable for a method. The first use creates the callable.
 
         Args:
-            shape: Which kind the channel makes, such as "unary_unary".
+            shape: Kind of the callable, such as "unary_unary".
             method: The method.
         """
         function = self._callables.get(method.path)
@@ -113,7 +114,7 @@ class Server:
 
     @contextmanager
     def asking(self, *, reconnects: bool) -> Iterator[Callable[..., Any]]:
-        """Yield a call that any server answers, also one that has another service.
+        """Yield a call that any server answers, even a server with other services.
 
         Args:
             reconnects: Whether to connect now. gRPC waits up to 2 seconds before it connects again.
@@ -128,7 +129,7 @@ class Server:
             channel.close()
 
     def failed(self, error: Exception) -> None:
-        """Take the failure of a call: after `UNAVAILABLE` the server may be gone."""
+        """Record the failure of a call: after `UNAVAILABLE` the server may be gone."""
         if (
             self.has_others
             and isinstance(error, grpc.RpcError)
@@ -137,7 +138,7 @@ class Server:
             self.leave_out()
 
     def leave_out(self) -> None:
-        """Count the server as gone until it answers a call that waits for a connection."""
+        """Treat the server as gone until it answers a call that waits for a connection."""
         if not self._is_asked:
             self._is_asked = self.is_gone = True
             self._ask()
@@ -153,7 +154,7 @@ class Server:
         if call.code() is grpc.StatusCode.UNAVAILABLE:
             self._ask()
         else:
-            # Any other answer shows that the server is there.
+            # Any other answer shows that the server is running.
             self._is_asked = self.is_gone = False
 
 
@@ -161,11 +162,11 @@ class OpenChannels:
     """The channels of a place, one for each address.
 
     Args:
-        place: Where they lead to.
-        answered: The targets that answered this process before.
+        place: Target and TLS settings of the channels.
+        answered: Targets that have answered this process.
 
     Attributes:
-        leases: Number of its holders.
+        leases: Number of leases of these channels.
         has_answered: Whether a server of the target ever answered this process.
     """
 
@@ -182,14 +183,14 @@ class OpenChannels:
             )
             for target in targets
         ]
-        # Processes that start together begin with different servers.
+        # Processes that start together start with different servers.
         self._turns = count(random.randrange(len(targets)))  # noqa: S311 - guards nothing
         for server in self._servers:
             if server.has_others:
                 server.leave_out()
 
     def next(self) -> Server:
-        """Return the server whose turn it is; one that is gone has none while others are there."""
+        """Return the next server in turn. Skip servers that are gone while others are available."""
         servers = [server for server in self._servers if not server.is_gone] or self._servers
         return servers[next(self._turns) % len(servers)]
 
@@ -205,10 +206,10 @@ class OpenChannels:
 
 
 class ForkGuard:
-    """Keeps a forked child from using gRPC, which hangs there.
+    """Prevents the use of gRPC in a forked child, where gRPC hangs.
 
-    What the parent had open is kept in the child, never used and never freed: freeing it would
-    wait for threads that a fork does not copy.
+    The child keeps the open objects of the parent, never uses them and never frees them: freeing
+    them would wait for threads that a fork does not copy.
     """
 
     def __init__(self) -> None:
@@ -218,7 +219,7 @@ class ForkGuard:
         self._forget: list[Callable[[], object]] = []
 
     def on_fork(self, forget: Callable[[], object]) -> None:
-        """Call this in a forked child; it returns what is to be kept."""
+        """Function to call in a forked child. It returns the objects to keep."""
         self._forget.append(forget)
 
     def opening(self) -> None:
@@ -231,10 +232,10 @@ class ForkGuard:
         self._used = True
 
     def check(self) -> None:
-        """Pass if this process may use gRPC.
+        """Raise if this process must not use gRPC.
 
         Raises:
-            TuskPointError: It was forked from one that had opened a channel.
+            TuskPointError: The process was forked from a process that had opened a channel.
         """
         if self._forked:
             raise TuskPointError(
@@ -245,14 +246,14 @@ class ForkGuard:
             )
 
     def after_in_child(self) -> None:
-        """Drop what the parent had open."""
+        """Forget the channels that the parent had open."""
         if self._used:
             self._forked = True
             self._kept.extend(forget() for forget in self._forget)
 
 
 class Channels:
-    """The channels of this process, by their places."""
+    """Channels of this process, by place."""
 
     def __init__(self, guard: ForkGuard) -> None:
         self._guard = guard
@@ -262,7 +263,7 @@ class Channels:
         guard.on_fork(self._forget)
 
     def lease(self, place: Place) -> OpenChannels:
-        """Return the channels of a place; the first lease opens them.
+        """Return the channels of a place. The first lease opens the channels.
 
         Raises:
             TuskPointError: See `ForkGuard.check`.
@@ -276,7 +277,7 @@ class Channels:
             return opened
 
     def release(self, place: Place, opened: OpenChannels) -> None:
-        """Release a lease; the last one closes the channels."""
+        """Release a lease. The release of the last lease closes the channels."""
         with self._lock:
             opened.leases -= 1
             if opened.leases or self._opened.get(place) is not opened:

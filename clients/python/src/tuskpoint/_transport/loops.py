@@ -1,7 +1,7 @@
 """Calls of gRPC's blocking stack, awaited on any event loop.
 
-grpc.aio has one completion queue for all event loops of a process, so that only one of them can
-use it safely. The blocking stack has no such bound, and carries batches no slower.
+grpc.aio has one completion queue for all event loops of a process, so that only one event loop can
+use it safely. The blocking stack has no such limit, and carries batches equally fast.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .settings.token import Headers
 _READ_AHEAD = 8  # frames
 
 Kept = Callable[[Any], AbstractContextManager[None]]
-"""Returns a block during which the end of the transport cancels a call."""
+"""Function that returns a block during which the end of the transport cancels a call."""
 
 
 class _End(NamedTuple):
-    """The end of a stream, with the error that it ended with."""
+    """End of a stream, with the error that ended it."""
 
     error: grpc.RpcError | None
 
@@ -38,7 +38,7 @@ async def answer_of(
     metadata: Headers,
     kept: Kept,
 ) -> Any:
-    """Make a call and return its answer. Leaving early cancels it.
+    """Make a call and return its answer. Cancellation of the task cancels the call.
 
     Args:
         method: A unary method of the channel.
@@ -48,7 +48,7 @@ async def answer_of(
         kept: See `Kept`.
 
     Raises:
-        grpc.RpcError: It failed.
+        grpc.RpcError: The call failed.
         TuskPointError: The transport was closed during the call.
     """
     loop = asyncio.get_running_loop()
@@ -73,14 +73,14 @@ async def answer_of(
 
 
 async def frames_of(call: Any, kept: Kept) -> AsyncGenerator[Any, None]:
-    """Yield the frames of a stream, which a thread reads ahead. Leaving early cancels it.
+    """Yield the frames of a stream, which a thread reads ahead. An early end cancels the stream.
 
     Args:
         call: The stream.
         kept: See `Kept`.
 
     Raises:
-        grpc.RpcError: It failed.
+        grpc.RpcError: The stream failed.
     """
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[Any] = asyncio.Queue()
@@ -112,8 +112,8 @@ async def frames_of(call: Any, kept: Kept) -> AsyncGenerator[Any, None]:
 def call_soon(
     loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arguments: Any
 ) -> None:
-    """Call this on a loop, from any thread. Does nothing if the loop was closed."""
+    """Call a function on a loop, from any thread. Do nothing if the loop was closed."""
     try:
         loop.call_soon_threadsafe(callback, *arguments)
     except RuntimeError:
-        pass  # its tasks ended with it
+        pass  # the tasks of the loop ended with the loop

@@ -1,4 +1,4 @@
-"""The table of methods: path, message types, and how long each may take."""
+"""Table of the methods: path, message types, and the longest time of a call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AnswerT = TypeVar("AnswerT", bound=Message)
 
 
 class Patience(Enum):
-    """Which of the options' deadlines a method has."""
+    """Deadline of a method, among the deadlines in `Options`."""
 
     QUICK = "timeout_s"
     LONG = "long_timeout_s"
@@ -38,7 +38,7 @@ class Method(Generic[RequestT, AnswerT]):
         path: Path on the wire, "/package.Service/Method".
         request: Type of the request, or of the frames that are sent.
         answer: Type of the answer, or of the frames that are received.
-        patience: Which deadline it has.
+        patience: Deadline of the method.
     """
 
     path: str

@@ -34,10 +34,10 @@ def attempts(
     """Return the attempts of a call that starts now.
 
     Args:
-        options: The times.
+        options: Timeouts of the client.
         method: The method.
         request: The request.
-        is_large: Whether it has values that are sent in chunks.
+        is_large: Whether the request has values that are sent in chunks.
     """
     patience = method.patience
     is_certified = getattr(request, "durability", 0) == DURABILITY_CERTIFIED
@@ -91,10 +91,11 @@ def pause_or_raise(
 
 
 class FirstContact:
-    """The attempts to reach a target that never answered in this process.
+    """The attempts to reach a target that has never answered this process.
 
-    They end earlier than the attempts of a call: a wrong address, or a server that was not
-    started, is reported soon. After two seconds without an answer, a warning is logged.
+    These attempts end earlier than the attempts of a call, so that a wrong address, or a server
+    that was not started, is reported soon. After two seconds without an answer, a warning is
+    logged.
 
     Args:
         options: The client's settings.
@@ -116,10 +117,10 @@ class FirstContact:
         return self._tried.timeout_s(time.monotonic())
 
     def pause_or_raise(self, error: grpc.RpcError) -> float | None:
-        """Return the seconds to wait before the next attempt; `None` if the error is an answer.
+        """Return the seconds to wait before the next attempt, or `None` if the error is an answer.
 
         Raises:
-            Unavailable: Nothing answers, and the time is up.
+            Unavailable: No server answers, and the time is up.
         """
         failure = self._failure(error)
         if failure is None:
@@ -144,18 +145,18 @@ class FirstContact:
         return None if is_answer else failure
 
 
-_CONNECTED_S = 30.0  # gRPC stops connecting after 20: a longer attempt was connected
+_CONNECTED_S = 30.0  # gRPC stops connecting after 20 seconds: a longer attempt was connected
 
 
 class ResumeAttempts:
-    """The attempts of a stream that resumes after a break.
+    """The attempts of a stream that resumes after a lost connection.
 
-    The first connection has the retries of any call. After a connection that delivered something
-    or lasted a while, retries continue for `resume_timeout_s`. The time restarts after each such
-    connection: a watch may have nothing to deliver for hours.
+    The first connection has the same retries as a call. After a connection that delivered something
+    or lasted a while, retries continue for `resume_timeout_s`. This time restarts after each such
+    connection, because a watch may have nothing to deliver for hours.
 
     Args:
-        options: The times.
+        options: Timeouts of the client.
         method: The method.
         request: The first request.
     """
@@ -168,20 +169,20 @@ class ResumeAttempts:
         self._begun_s = time.monotonic()
 
     def timeout_s(self) -> float | None:
-        """Return the deadline of the next connection, in seconds; `None` for none."""
+        """Return the deadline of the next connection in seconds, or `None` for no deadline."""
         self._begun_s = time.monotonic()
         left_s = self._tried.remaining_s(self._begun_s)
         return None if left_s == math.inf else left_s
 
     def delivered(self) -> None:
-        """Note that the caller received an item; it is not requested again."""
+        """Note that the caller received an item; the stream does not request it again."""
         self._has_delivered = True
 
     def pause_or_raise(self, error: grpc.RpcError | TuskPointError, credentials: Headers) -> float:
-        """Return the seconds to wait before the next connection; see the function.
+        """Return the seconds to wait before the next connection; see the function `pause_or_raise`.
 
         Raises:
-            TuskPointError: There is no next one.
+            TuskPointError: There is no next connection.
         """
         if self._has_delivered or time.monotonic() - self._begun_s >= _CONNECTED_S:
             self._has_delivered = False
@@ -198,8 +199,8 @@ class ResumeAttempts:
 def _repeat(request: Message) -> Repeat:
     """Return whether a request may be sent twice.
 
-    A save without a checkpoint ID and a mutation without a `request_id` may not. All other requests
-    are upserts, reads, or have a `request_id`.
+    A save without a checkpoint ID and a mutation without a `request_id` may not be sent twice. All
+    other requests are upserts, reads, or have a `request_id`.
     """
     if isinstance(request, SaveCheckpointRequest):
         return Repeat.SAFE if request.checkpoint.ref.checkpoint_id else Repeat.UNSAFE
@@ -212,7 +213,7 @@ def closed() -> TuskPointError:
 
 
 def with_request_id(request: MessageT) -> MessageT:
-    """Return the request; one with an empty `request_id` gets one, so that it may be sent twice."""
+    """Return the request with a `request_id`, so that it may be sent twice."""
     if getattr(request, _REQUEST_ID, None) != "":
         return request
     copy = type(request)()

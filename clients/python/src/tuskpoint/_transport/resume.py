@@ -1,4 +1,4 @@
-"""Streams that resume after a break: what was delivered, and the next request. Pure."""
+"""Streams that resume after a lost connection: delivered items, and the next request. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ItemT = TypeVar("ItemT", covariant=True)
 
 
 class Resumable(Protocol[RequestT, FrameT, ItemT]):
-    """A stream that can be requested again, and what was delivered of it."""
+    """A stream that can be requested again, and the items that it delivered."""
 
     def next_request(self) -> RequestT:
         """Return the request for the rest of the stream."""
         ...
 
     def add(self, frame: FrameT) -> ItemT | None:
-        """Add the next frame; return the item that it completes, if any.
+        """Add the next frame; return the item if the frame completes it.
 
         Raises:
             ServerError: The frame breaks the contract.
@@ -114,13 +114,13 @@ class WatchStream:
         """See `Resumable`.
 
         Raises:
-            Unavailable: Always. A watch has no end of its own.
+            Unavailable: Always: a watch does not end by itself.
         """
         raise Unavailable("the server ended the watch", status="UNAVAILABLE")
 
 
 class AdoptionStream:
-    """An adoption; after a break it delivers only stages that are new.
+    """An adoption. After a lost connection it delivers only new stages.
 
     Args:
         request: The request, with a `request_id`.

@@ -1,4 +1,4 @@
-"""The one retry policy: which failures are retried, when, and for how long.
+"""The only retry policy: which failures are retried, when, and how long.
 
 Nothing here does I/O or reads a clock; callers pass the time.
 """
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-# Refusals that mean that nothing was stored: even a call that must not be applied twice may be
+# Refusals which mean that nothing was stored: even a call that must not be applied twice may be
 # sent again.
 _NOTHING_STORED = frozenset({"DRAINING", "JOURNAL_UNAVAILABLE", "BACKLOG_FULL"})
 
 
 class Repeat(Enum):
-    """Whether a call may be sent again when it is unknown if the first one was applied."""
+    """Whether a call may be sent again when it is unknown if the first attempt was applied."""
 
     SAFE = "safe"
     """The call is idempotent."""
@@ -41,7 +41,7 @@ class RetryPolicy:
     max_delay_s: float = 2.0
 
     def bound_s(self, failures: int) -> float:
-        """Return the upper bound in seconds of the pause after a number of failures (1 or more)."""
+        """Return the upper bound of the pause after this number of failures, in seconds."""
         # The exponent is capped because a float overflows long before an attempt counter does.
         growth = self.multiplier ** min(failures - 1, 64)
         return min(self.max_delay_s, self.initial_delay_s * growth)
@@ -52,7 +52,7 @@ def worth_repeating(status: str, reason: str, retry_after_s: float | None, repea
 
     `UNAVAILABLE` is retried (AIP-194, google.aip.dev/194). So is `CANCELLED`: this client never
     reads the status of a call that it cancelled, so the other side dropped it.
-    `RESOURCE_EXHAUSTED` is retried only if the server says when. `ABORTED` and
+    `RESOURCE_EXHAUSTED` is retried only if the server names a time. `ABORTED` and
     `DEADLINE_EXCEEDED` are never retried: the first needs a decision of the caller, and the second
     has no time left.
     """
@@ -64,12 +64,12 @@ def worth_repeating(status: str, reason: str, retry_after_s: float | None, repea
 
 
 class Attempts:
-    """The attempts of one call: when the next may start, and how long it may take.
+    """The attempts of one call: the start of the next attempt, and its longest time.
 
     Args:
         policy: The schedule.
         now_s: Time of the call's start on a monotonic clock, in seconds.
-        give_up_s: Seconds after the start after which no new attempt begins.
+        give_up_s: Seconds after the start after which no new attempt starts.
         deadline_s: Seconds after the start at which a running attempt ends.
         repeat: Whether the call may be sent twice.
     """
@@ -110,7 +110,7 @@ class Attempts:
         Args:
             now_s: Time of the failure.
             status: Name of the canonical status.
-            reason: Name of the reason; empty if there was none.
+            reason: Name of the reason; empty for no reason.
             retry_after_s: The server's `RetryInfo`, if it sent one.
             random: Returns a number in [0, 1).
         """
@@ -132,9 +132,9 @@ _LAST_ATTEMPT_S = 0.5
 
 
 class FirstAnswer:
-    """The attempts to reach a target that never answered: when each starts, and when to warn.
+    """The attempts to reach a target that never answered: their starts, and when to warn.
 
-    The last attempt starts exactly when the time is up, so that a server that starts in time is
+    The last attempt starts exactly when the time is up, so that a server which starts in time is
     reached.
 
     Args:
@@ -162,7 +162,7 @@ class FirstAnswer:
         return max(self._next_mark(now_s) - now_s, 0.001)
 
     def is_warning_due(self, now_s: float) -> bool:
-        """Return whether the caller has waited so long that a warning is due."""
+        """Return whether the caller has waited long enough for a warning."""
         return now_s >= self._warn and not self.is_last
 
     def delay_s(self, now_s: float, random: Callable[[], float]) -> float | None:

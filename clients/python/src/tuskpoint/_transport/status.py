@@ -1,4 +1,4 @@
-"""gRPC errors and `CallError` messages as the exceptions of `tuskpoint.errors`."""
+"""Exceptions of `tuskpoint.errors`, from gRPC errors and `CallError` messages."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def from_rpc_error(error: grpc.RpcError, target: str, *, tls: bool = False) -> T
     Args:
         error: The exception of the gRPC library.
         target: The target of the call, for the message.
-        tls: Whether the call went over TLS, for the message.
+        tls: Whether the call used TLS, for the message.
     """
     status = error.code().name
     details = _details_of(error)
     text = error.details() or ""
     if status == "INTERNAL" and not details.reason:
-        # The service gives a reason with every error. gRPC's core gives none when a server that
-        # drains ends a stream while the client still sends.
+        # The service gives a reason with every error. gRPC's core gives no reason when a server
+        # that drains ends a stream while the client still sends.
         status = "UNAVAILABLE"
     if details.reason:
         return _error(status, advise(details.reason, text), details)
     message = explain(status, text, target, tls=tls)
-    # Where there are several servers, another one may have the right certificate.
+    # With several servers, another server may have the right certificate.
     if tls and status == "UNAVAILABLE" and _is_mismatch(text) and not is_several(target):
         return TlsMismatch(message, status=status)
     return _error(status, message, details)
@@ -95,16 +95,16 @@ def _error(status: str, message: str, details: _Details) -> TuskPointError:
 
 
 def _details_of(error: grpc.RpcError) -> _Details:
-    """Return the details in the trailers of a failed call; none if they cannot be read."""
+    """Return the details in the trailers of a failed call; empty if they cannot be read."""
     details = _Details()
-    # The stubs know the sync library's named pairs; both libraries' pairs unpack.
+    # The stubs know the sync library's named pairs; pairs of both libraries unpack.
     trailers = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
     for key, value in trailers:
         if key == _STATUS_DETAILS:
             try:
                 for detail in status_pb2.Status.FromString(value).details:
                     _read_detail(detail, details)
-            except DecodeError:  # the call's status still counts
+            except DecodeError:  # the status of the call still counts
                 return _Details()
     return details
 
@@ -130,7 +130,7 @@ def _read_detail(detail: AnyMessage, details: _Details) -> None:
 
 
 def _seconds(duration: Duration) -> float:
-    """Return the seconds of a duration, also of one that no `timedelta` holds."""
+    """Return the seconds of a duration, even of a duration that no `timedelta` can express."""
     return duration.seconds + duration.nanos / 1e9
 
 
@@ -155,7 +155,7 @@ _MISMATCHES = (
 )
 _SIGNS_WITH_TLS = (
     *_MISMATCHES,
-    # A server that stops closes connections too.
+    # A server that stops also closes connections.
     (
         "Socket closed",
         "closed the connection: if it requires a client certificate, set one that it trusts, with "
@@ -181,7 +181,7 @@ _ADVICE = {
 
 
 def advise(reason: str, text: str) -> str:
-    """Return the message of the service, with advice for the client if there is any.
+    """Return the message of the service, with advice from the client if there is any.
 
     Args:
         reason: Name of the reason.
@@ -194,13 +194,13 @@ def advise(reason: str, text: str) -> str:
 def explain(status: str, text: str, target: str, *, tls: bool = False) -> str:
     """Return the message for an error that did not come from the service.
 
-    The text of gRPC's core is all that distinguishes a wrong certificate from a missing server.
+    Only the text of gRPC's core distinguishes a wrong certificate from a missing server.
 
     Args:
         status: Name of the canonical status.
-        text: The text of the gRPC library.
+        text: Text of the gRPC library.
         target: The target of the call.
-        tls: Whether the call went over TLS.
+        tls: Whether the call used TLS.
     """
     if status == "UNAVAILABLE":
         return f"{_unavailable(text, target, tls=tls)} ({text})"
@@ -228,7 +228,7 @@ def explain(status: str, text: str, target: str, *, tls: bool = False) -> str:
 
 
 def _is_mismatch(text: str) -> bool:
-    """Return whether a handshake failed for a reason that only other settings change."""
+    """Return whether a handshake failed for a reason that only other settings can change."""
     return any(sign in text for sign, _ in _MISMATCHES)
 
 

@@ -1,8 +1,8 @@
 """One client span and one duration per RPC, if `opentelemetry-api` is installed.
 
 Names follow the RPC semantic conventions of OpenTelemetry
-(opentelemetry.io/docs/specs/semconv/rpc). Without the package, or with it and no SDK
-configured, nothing is recorded.
+(opentelemetry.io/docs/specs/semconv/rpc). Without the package, or without a configured SDK, nothing
+is recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ except ImportError:
     _PRESENT = False
 else:
     _PRESENT = True
-    # Created before the SDK is configured, these delegate to it later.
+    # Instruments that are created before the SDK is configured delegate to it later.
     _TRACER = trace.get_tracer("tuskpoint")
     _DURATION = metrics.get_meter("tuskpoint").create_histogram(
         "rpc.client.call.duration",
@@ -130,14 +130,14 @@ class _RpcObservation:
 
 
 def _status_of(error: BaseException | None) -> str:
-    """Return the canonical status of an RPC, as the client sees it."""
+    """Return the canonical status of an RPC in the view of the client."""
     if error is None:
         return "OK"
     if isinstance(error, grpc.RpcError):
         return error.code().name
     if isinstance(error, TuskPointError):
         return error.status
-    # A reader that stops and a task that is cancelled cancel the call.
+    # A reader that stops, and a task that is cancelled, cancel the call.
     if isinstance(error, GeneratorExit | asyncio.CancelledError):
         return "CANCELLED"
     return "UNKNOWN"

@@ -1,4 +1,4 @@
-"""Calls of gRPC's blocking stack, made by the calling thread: what `loops` is for event loops."""
+"""Calls of gRPC's blocking stack, made by the calling thread: the counterpart of `loops`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def answer_of(
         request: The request.
         timeout_s: Deadline in seconds.
         metadata: Metadata of the call.
-        kept: Unused: gRPC gives no handle of a call that blocks, so nothing can cancel it.
+        kept: Unused: gRPC returns no handle of a blocking call, so nothing can cancel the call.
 
     Raises:
-        grpc.RpcError: It failed.
+        grpc.RpcError: The call failed.
     """
     return method(request, timeout=timeout_s, metadata=metadata)
 
 
 def frames_of(call: Any, kept: Kept) -> Generator[Any, None, None]:
-    """Yield the frames of a stream. Leaving early cancels it.
+    """Yield the frames of a stream. An early end cancels the stream.
 
     Args:
         call: The stream.
         kept: See `Kept`.
 
     Raises:
-        grpc.RpcError: It failed.
+        grpc.RpcError: The stream failed.
     """
     try:
         with kept(call):

@@ -1,4 +1,4 @@
-"""Logs the warnings of answers, and that a target does not answer, at most once a minute."""
+"""Log of the warnings of answers, and of targets without an answer: each at most once a minute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WarningLog:
     """Logs each kind of warning of each server at most once a minute. Thread-safe.
 
     Args:
-        clock: Returns a monotonic time in seconds.
+        clock: Returns monotonic time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -31,7 +31,7 @@ class WarningLog:
 
         Args:
             target: The server.
-            warnings: Its warnings.
+            warnings: Warnings of the answer.
         """
         for warning in warnings:
             if self._is_due(target, warning.kind):
@@ -40,7 +40,7 @@ class WarningLog:
                 )
 
     def log_silence(self, target: str, message: str) -> None:
-        """Log that a target has not answered yet, unless that was logged less than a minute ago.
+        """Log that a target has not answered yet, unless logged less than a minute ago.
 
         Args:
             target: The target.

@@ -1,8 +1,8 @@
-"""The program `tuskpoint`: the service for a person at a terminal, and for shell scripts.
+"""The program `tuskpoint`: access to the service from a terminal and from shell scripts.
 
 `commands` has one module for each group of commands, `printing` decides how results look, and
-`exits` decides the exit code. gRPC is imported only by a command that calls, so that completion
-and help respond at once. The program must never import LangGraph.
+`exits` decides the exit code. Only a command that calls imports gRPC, so that completion and
+help respond at once. Must never import LangGraph.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program.
 
     Args:
-        arguments: What follows the program's name. Default: those of the process.
+        arguments: Arguments after the program's name. Default: the arguments of the process.
 
     Returns:
         The exit code, one of `exits.Exit`.

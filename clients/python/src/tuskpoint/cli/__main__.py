@@ -1,4 +1,4 @@
-"""The program `tuskpoint`, and `python -m tuskpoint.cli` for where it is not on the path."""
+"""The program `tuskpoint`, and `python -m tuskpoint.cli` if the program is not on the path."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _OBJECTS_BETWEEN_COLLECTIONS = 100_000
 
 
 def run() -> int:
-    """Run the program in a process of its own; return its exit code.
+    """Run the program in a separate process; return its exit code.
 
-    Most commands make little garbage and are soon done. Collecting it while modules are loaded,
-    and all of them once more at the end, would take a third of their time.
+    Most commands create little garbage and end soon. Collecting garbage during imports, and once
+    more at the end, would take a third of their time.
     """
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *gc.get_threshold()[1:])
     try:

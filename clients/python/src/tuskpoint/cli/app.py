@@ -1,4 +1,4 @@
-"""All commands together."""
+"""All commands of the program."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GROUPS = (
     "evidence.audit",
     "mcp",
 )
-"""The modules of `commands`, in the order of help. Each adds its commands when it is imported."""
+"""Modules of `commands`, in the order of help. Each adds its commands when it is imported."""
 
 for _group in GROUPS:
     import_module(f".commands.{_group}", __package__)

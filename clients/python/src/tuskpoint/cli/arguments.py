@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, each spelled once."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLE_LIMIT = 50
 
 
 class DurabilityLevel(StrEnum):
-    """What an acknowledgement means."""
+    """Durability that an acknowledgement means."""
 
     JOURNALED = "journaled"
     CERTIFIED = "certified"
@@ -97,5 +97,5 @@ NewThread = Annotated[
 
 
 def table_limit(limit: int | None, *, is_json: bool) -> int | None:
-    """Return how many are shown; `None` for all."""
+    """Return the number of entries to show; `None` for all."""
     return TABLE_LIMIT if limit is None and not is_json else limit

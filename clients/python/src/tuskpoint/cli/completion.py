@@ -1,11 +1,11 @@
-"""What the shell offers where a command wants a thread, a checkpoint or a snapshot.
+"""Completions in the shell for threads, checkpoints and snapshots.
 
-It asks the server that the command line names up to there. A completion cannot show an
-error, so one that fails offers nothing.
+A completion calls the server that the command line has named so far. A completion cannot show an
+error, so a failed completion offers nothing.
 
-Agents choose the names, and shells treat what is offered as typed text: `x;reboot` would
-be two commands at the next Enter, and zsh evaluates the remarks beside the names too. So a name
-that a shell would not read as one plain word is not offered, and remarks are reduced to words.
+Agents choose the names, and shells treat a completion as typed text: `x;reboot` would be two
+commands at the next Enter, and zsh evaluates the remarks beside the names too. So a completion
+omits names that a shell would not read as one plain word, and reduces remarks to words.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 Offer = tuple[str, str]
 
-_MOST = 200  # of those that fit
-_LOOKED_AT = 5000  # of those that there are
+_MOST = 200  # most names to offer
+_LOOKED_AT = 5000  # most names to read
 _TIMEOUT_S = 2.0
-_WORD = re.compile(r"[\w.][\w.@%+=:,/-]*")  # no shell reads it as anything but a word
+_WORD = re.compile(r"[\w.][\w.@%+=:,/-]*")  # every shell reads such a name as one word
 _NO_REMARK = re.compile(r"[^\w.,-]+")
 
 
 def complete_thread(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Offer threads whose names have this beginning."""
+    """Offer threads whose names start with a text."""
 
     def found(client: Client) -> Iterator[Offer]:
         for thread in islice(client.threads(), _LOOKED_AT):
@@ -43,7 +43,7 @@ def complete_thread(context: typer.Context, incomplete: str) -> list[Offer]:
 
 
 def complete_checkpoint(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Offer checkpoints of the thread whose IDs have this beginning, latest first."""
+    """Offer checkpoints of the thread whose IDs start with a text, latest first."""
     thread_id = context.params.get("thread_id")
     if not isinstance(thread_id, str):
         return []
@@ -58,7 +58,7 @@ def complete_checkpoint(context: typer.Context, incomplete: str) -> list[Offer]:
 
 
 def complete_snapshot(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Offer snapshots whose IDs have this beginning, newest first."""
+    """Offer snapshots whose IDs start with a text, newest first."""
 
     def found(client: Client) -> Iterator[Offer]:
         for snapshot in islice(client.list_snapshots(), _LOOKED_AT):

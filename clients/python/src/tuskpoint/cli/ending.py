@@ -1,4 +1,4 @@
-"""How a run ends: errors on one line, closed pipes, Ctrl-C."""
+"""End of a run: errors on one line, closed pipes, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def end(run: Callable[[Sequence[str]], Any], arguments: Sequence[str] | None) ->
     """Run a command line, and exit with its exit code.
 
     Args:
-        run: Runs it; returns an exit code or nothing.
-        arguments: The command line. Default: that of the process.
+        run: Runs the command line; returns an exit code or nothing.
+        arguments: The command line. Default: the arguments of the process.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        # What a terminal's encoding lacks is shown as an escape, not refused.
+        # A character that the terminal's encoding lacks is shown as an escape, not refused.
         getattr(stream, "reconfigure", _nothing)(errors="backslashreplace")
     settings = Settings(is_json=_JSON in words)
     try:
@@ -42,10 +42,10 @@ def end(run: Callable[[Sequence[str]], Any], arguments: Sequence[str] | None) ->
             sys.stdout.flush()
     except typer.Exit as done:
         code = done.exit_code
-    except BrokenPipeError:  # of stderr, to which an error was being written
+    except BrokenPipeError:  # the closed pipe is stderr, during the output of an error
         code = _pipe_closed()
     except SystemExit as done:
-        # click and rich, which print help and the version, exit with 1.
+        # Click and rich, which print help and the version, exit with 1.
         if not isinstance(done.__context__, BrokenPipeError):
             raise
         code = _pipe_closed()
@@ -53,10 +53,10 @@ def end(run: Callable[[Sequence[str]], Any], arguments: Sequence[str] | None) ->
 
 
 def _decoded(argument: str) -> str:
-    """Return an argument as Unicode, also where the locale is ASCII.
+    """Return an argument as Unicode, even in an ASCII locale.
 
     Raises:
-        CommandError: It is not UTF-8.
+        CommandError: The argument is not UTF-8.
     """
     try:
         return os.fsencode(argument).decode()
@@ -72,10 +72,10 @@ def _nothing(**_: str) -> None:
 
 @contextmanager
 def ending(settings: Settings) -> Iterator[None]:
-    """Turn what ends a command into an exit code and a line on stderr.
+    """Turn the exception that ends a command into an exit code and a line on stderr.
 
     Raises:
-        typer.Exit: With the code, if the block raised.
+        typer.Exit: The block raised; the exception has the exit code.
     """
     try:
         yield
@@ -95,21 +95,21 @@ def ending(settings: Settings) -> Iterator[None]:
 
 
 def _pipe_closed() -> Exit:
-    """Return the exit code for a reader that went away, and write nothing more."""
+    """Return the exit code for a closed reader, and write nothing more."""
     _forget(sys.stdout)
     _forget(sys.stderr)
     return Exit.CLOSED_PIPE
 
 
 def _forget(stream: TextIO) -> None:
-    """Let Python flush a stream at its end without another complaint."""
+    """Discard a stream, so that Python's flush at the end raises no further error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
 def _is_full(error: Exception) -> bool:
-    """Return whether writing to stdout failed. Such an error names no file."""
+    """Return whether writing to stdout failed. An error of stdout has no file name."""
     return isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None
 
 
@@ -130,7 +130,7 @@ def _print_error(error: Exception, output: Output) -> Exit:
 
 
 def _shape(error: Exception) -> dict[str, Any]:
-    """Return an error as `--json` prints it."""
+    """Return an error as a JSON object for `--json`."""
     report: dict[str, Any] = {
         "message": str(error),
         "hint": "",
@@ -184,6 +184,6 @@ def _shape(error: Exception) -> dict[str, Any]:
 def _help_hint(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     see = f"see `{context.command_path if context else 'tuskpoint'} --help`"
-    if type(error).__name__ == "NoSuchOption":  # typer has no public name for it
+    if type(error).__name__ == "NoSuchOption":  # typer has no public name for this class
         return f"{see}; put -- before a name that begins with a dash"
     return see

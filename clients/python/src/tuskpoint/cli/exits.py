@@ -1,4 +1,4 @@
-"""How the program ends: the exit codes, and which errors lead to which."""
+"""End of the program: the exit codes, and the errors that lead to each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MEANINGS: Mapping[Exit, str] = {
     Exit.INTERRUPTED: "ended by Ctrl-C",
     Exit.CLOSED_PIPE: "the program that read the output ended, as `head` does",
 }
-"""What each exit code means; `docs/threads/command-line-reference.md` has the same table."""
+"""Meaning of each exit code; `docs/threads/command-line-reference.md` has the same table."""
 
 _BY_CLASS: tuple[tuple[type[errors.TuskPointError], Exit], ...] = (
     (errors.DescriptorMismatch, Exit.INTEGRITY),
@@ -75,23 +75,23 @@ HINTS: Mapping[str, str] = {
     "SEARCH_UNAVAILABLE": "omit --mode, or see `search` in `tuskpoint status`",
     "CREDENTIAL_INVALID": "give a token with --token-file FILE, or in TUSKPOINT_TOKEN",
 }
-"""Which command or option helps, where the service's own message cannot name one."""
+"""Command or option that helps, for reasons whose message cannot name one."""
 
 STATUS_HINTS: Mapping[str, str] = {
     "DEADLINE_EXCEEDED": "give a longer --timeout, or try again",
     "UNIMPLEMENTED": "check --target, or use a server of this version",
     "INTERNAL": "report it, with what the log of the server says",
 }
-"""What to do about a status whose reason has no hint."""
+"""Advice for a status whose reason has no hint."""
 
 
 class CommandError(Exception):
-    """A command that failed for a reason that is not a call's error.
+    """A command that failed for a reason other than the error of a call.
 
     Attributes:
         code: The exit code.
-        message: For people, one line: what happened, and to what.
-        hint: What to do.
+        message: One line for people: what happened, and to which thing.
+        hint: Advice for people.
     """
 
     def __init__(self, code: Exit, message: str, hint: str) -> None:

@@ -1,6 +1,6 @@
-"""Finding a checkpoint or snapshot by its ID, the beginning of its ID, or `latest`.
+"""Lookup of a checkpoint or snapshot by its ID, a prefix of its ID, or `latest`.
 
-A whole ID is looked up exactly. A shorter one must be the beginning of exactly one ID. Without a
+A whole ID is looked up exactly. A shorter name must be the prefix of exactly one ID. Without a
 thread, exactly one thread must have the checkpoint: forks and copies keep the IDs.
 """
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from ..client import Client
 
 LATEST = "latest"
-_GREATEST = "\U0010ffff"  # IDs are ordered by code point, so none that begins so is above this
-_NAMED = 3  # of those that an ambiguous beginning could mean
+_GREATEST = "\U0010ffff"  # IDs are ordered by code point, so no ID with this prefix is above this
+_NAMED = 3  # most IDs that an error names for an ambiguous prefix
 _NAMED_THREADS = 20
-_LEAST = 8  # characters of an ID that is looked for in all threads; less may be a thread misspelled
+_LEAST = 8  # least characters of an ID in a lookup in all threads; fewer may be a misspelled thread
 
 
 def load(
@@ -35,18 +35,18 @@ def load(
     view: ViewName = "entry",
     source: SourceName = "any",
 ) -> CheckpointRecord:
-    """Return the checkpoint that an ID or its beginning names.
+    """Return the checkpoint with an ID or with an ID prefix.
 
     Args:
         client: The client.
         thread_id: The thread.
-        name: An ID, or its beginning; `None` for the latest.
+        name: An ID or its prefix; `None` for the latest checkpoint.
         checkpoint_ns: The namespace.
-        view: How much of it to load.
-        source: Where to load it from.
+        view: View in which to load the checkpoint.
+        source: Source from which to load the checkpoint.
 
     Raises:
-        CommandError: No ID begins with it, or several do.
+        CommandError: No ID starts with the name, or several IDs do.
     """
     try:
         return client.load(thread_id, name, checkpoint_ns=checkpoint_ns, view=view, source=source)
@@ -64,18 +64,18 @@ def load(
 def anywhere(
     client: Client, name: str, checkpoint_ns: str | None = None
 ) -> CheckpointRecord | None:
-    """Return the checkpoint, without its state, that an ID or its beginning names in any thread.
+    """Return the checkpoint, without state, with an ID or ID prefix in any thread.
 
     Args:
         client: The client.
-        name: An ID, or its beginning of at least `_LEAST` characters.
-        checkpoint_ns: The namespace. Default: any.
+        name: An ID, or its prefix of at least `_LEAST` characters.
+        checkpoint_ns: The namespace. Default: any namespace.
 
     Returns:
-        The checkpoint; `None` if there is none.
+        The checkpoint; `None` if no ID starts with the name.
 
     Raises:
-        CommandError: Several IDs begin with it, or several threads have the checkpoint.
+        CommandError: Several IDs start with the name, or several threads have the checkpoint.
     """
 
     def having(whole: str) -> list[CheckpointRecord]:
@@ -115,19 +115,21 @@ def load_either(
     view: ViewName = "entry",
     source: SourceName = "any",
 ) -> CheckpointRecord:
-    """Return the latest checkpoint of a thread, or the checkpoint that an ID names by itself.
+    """Return the latest checkpoint of a thread, or the checkpoint with an ID in any thread.
 
-    A thread comes first.
+    A thread with the name has priority.
 
     Args:
         client: The client.
-        name: A thread; or a checkpoint, as in `anywhere`.
-        checkpoint_ns: The namespace; empty is the root of a thread, or any for an ID.
-        view: How much of it to load.
-        source: Where to load it from.
+        name: A thread, or a checkpoint as in `anywhere`.
+        checkpoint_ns: The namespace. Empty is the root namespace for a thread, and any namespace
+            for an ID.
+        view: View in which to load the checkpoint.
+        source: Source from which to load the checkpoint.
 
     Raises:
-        CommandError: There is neither, or several checkpoints are meant.
+        CommandError: Neither a thread nor a checkpoint has the name, or several checkpoints have
+            it.
     """
     try:
         return load(client, name, None, checkpoint_ns, view=view, source=source)
@@ -151,14 +153,14 @@ def load_either(
 
 
 def snapshot_or_checkpoint(client: Client, name: str) -> SnapshotRecord | CheckpointRecord:
-    """Return the snapshot, or the checkpoint of a root namespace, that an ID names by itself.
+    """Return the snapshot, or the checkpoint of a root namespace, with an ID in any thread.
 
     Args:
         client: The client.
-        name: An ID, or its beginning; "latest" for the newest snapshot.
+        name: An ID or its prefix; "latest" for the newest snapshot.
 
     Raises:
-        CommandError: There is neither, or several are meant.
+        CommandError: Neither a snapshot nor a checkpoint has the name, or several have it.
     """
     checkpoint = None if name == LATEST else anywhere(client, name, "")
     try:
@@ -180,9 +182,9 @@ def snapshot_or_checkpoint(client: Client, name: str) -> SnapshotRecord | Checkp
 
 
 def checkpoint_id(client: Client, thread_id: str, name: str | None, checkpoint_ns: str = "") -> str:
-    """Return the ID of the checkpoint that is named; see `load`.
+    """Return the ID of a named checkpoint; see `load`.
 
-    A whole ID is not looked up here: the call that it is for does so.
+    The function does not look up a whole ID: the caller's next call does so.
     """
     if name is not None and _is_uuid(name):
         return name
@@ -190,14 +192,14 @@ def checkpoint_id(client: Client, thread_id: str, name: str | None, checkpoint_n
 
 
 def snapshot(client: Client, name: str) -> SnapshotRecord:
-    """Return the snapshot that an ID or its beginning names.
+    """Return the snapshot with an ID or with an ID prefix.
 
     Args:
         client: The client.
-        name: An ID, or its beginning; "latest" for the newest.
+        name: An ID or its prefix; "latest" for the newest snapshot.
 
     Raises:
-        CommandError: No ID begins with it, or several do.
+        CommandError: No ID starts with the name, or several IDs do.
     """
     try:
         return client.latest_snapshot() if name == LATEST else client.get_snapshot(name)
@@ -219,7 +221,7 @@ def snapshot(client: Client, name: str) -> SnapshotRecord:
 
 
 def _completed(client: Client, thread_id: str, name: str, checkpoint_ns: str) -> str:
-    """Return the one ID that has this beginning."""
+    """Return the only ID that starts with a prefix."""
     listing = client.list(thread_id, checkpoint_ns=checkpoint_ns, before=name + _GREATEST)
     ids = [
         checkpoint.checkpoint_id

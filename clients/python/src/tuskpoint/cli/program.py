@@ -1,8 +1,9 @@
-"""The program: the options of every command, how commands are added, and how the program ends.
+"""The program: options of all commands, the decorator that adds commands, and the end of a run.
 
-A command is a function whose first parameter is the `Session`; the others become typer's
-options and arguments. `command` adds the options of all commands, which may stand before the
-command's name or after it. Only the help of the program itself describes those of the connection.
+A command is a function whose first parameter is the `Session`. Typer turns the other parameters
+into options and arguments. `command` adds the options of all commands, which may stand before or
+after the command's name. Only the help of the program itself describes the options of the
+connection.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ CommandT = TypeVar("CommandT", bound=Callable[..., None])
 
 
 class _Program(TyperGroup):
-    """The group of all commands; it ends with one of the program's own exit codes."""
+    """Group of all commands, which ends with one of the program's own exit codes."""
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]
         """Run a command line and exit."""
@@ -114,7 +115,7 @@ for _parameter in _COMMON.values():
 
 
 def _of_command(name: str, parameter: inspect.Parameter) -> inspect.Parameter:
-    """Return an option of all commands as one command has it: help shows few of them."""
+    """Return an option of all commands for one command, whose help shows few of these options."""
     option = copy.copy(parameter.annotation.__metadata__[0])
     option.hidden = name not in _SHOWN_EVERYWHERE
     option.rich_help_panel = None
@@ -127,12 +128,12 @@ _COMMON_OF_COMMAND = [_of_command(name, parameter) for name, parameter in _COMMO
 def command(
     name: str, *, panel: str | None = None, within: typer.Typer = PROGRAM
 ) -> Callable[[CommandT], CommandT]:
-    """Return a decorator that makes a function a command.
+    """Return a decorator that turns a function into a command.
 
     Args:
-        name: What people type.
-        panel: Under which heading help shows it.
-        within: The group that it belongs to.
+        name: Name of the command.
+        panel: Heading of the command in help.
+        within: Group of the command.
     """
 
     def add(function: CommandT) -> CommandT:
@@ -149,7 +150,7 @@ def command(
                 function(session, **arguments)
 
         parameters = [context, *_keywords(own), *_COMMON_OF_COMMAND]
-        # Typer reads both, and would find those of the wrapped function.
+        # Typer reads both attributes, and would otherwise read them from the wrapped function.
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         within.command(name, rich_help_panel=panel, epilog=_SEE_PROGRAM)(run)

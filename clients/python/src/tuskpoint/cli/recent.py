@@ -1,4 +1,4 @@
-"""The checkpoints that were saved last, in the order of that, without reading all others."""
+"""Checkpoints that were saved last, without reading all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def newest(checkpoints: Iterable[CheckpointRecord], most: int | None) -> list[CheckpointRecord]:
-    """Return checkpoints by when they were saved, newest first, at most so many."""
+    """Return at most a number of checkpoints, sorted by the time of their save, newest first."""
     if most is None:
         return sorted(checkpoints, key=_saved, reverse=True)
     return heapq.nlargest(most, checkpoints, key=_saved)
@@ -25,14 +25,15 @@ def saved_last(
 ) -> list[CheckpointRecord]:
     """Return the checkpoints of some threads that were saved last, newest first.
 
-    No checkpoint is newer than the last change of its thread, so threads are read in the order of
-    that until as many were found that are newer than what is left can be. Of a thread only the
-    `most` greatest IDs are read: those that the service or LangGraph makes rise with time.
+    No checkpoint is newer than the last change of its thread. So the function reads threads in the
+    order of their last changes, until it has enough checkpoints that are newer than all other
+    threads. It reads only the `most` greatest IDs of a thread: IDs from the service or LangGraph
+    rise with time.
 
     Args:
-        client: Asks the service.
+        client: Client of the service.
         threads: The threads.
-        most: At most so many.
+        most: Most checkpoints to return.
     """
     checkpoints: list[CheckpointRecord] = []
     for thread in sorted(threads, key=lambda thread: thread.updated, reverse=True):

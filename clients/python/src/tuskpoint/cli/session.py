@@ -1,4 +1,4 @@
-"""What a command receives: settings, output, and the client, which connects at its first use."""
+"""Session of a command: settings, output, and the client, which connects at its first use."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ..client import Client
 
 STDIN = "-"
-_ATTEMPTS = 3  # at a terminal, half a minute of attempts is too long
+_ATTEMPTS = 3  # half a minute of attempts is too long at a terminal
 _START_S = 2.0  # a server that was started in the background just now listens by then
-_ATTEMPTS_OF_AGENTS = 12  # some seconds: a server that restarts is back, and its channel too
+_ATTEMPTS_OF_AGENTS = 12  # some seconds: a restarted server and its channel are back
 _TOKEN, _TOKEN_FILE = "TUSKPOINT_TOKEN", "TUSKPOINT_TOKEN_FILE"
 
 
@@ -34,15 +34,15 @@ class Settings:
     """The options that every command has; `None` leaves it to the environment.
 
     Attributes:
-        target: Where the server is.
+        target: Address of the server.
         token_file: File with the token.
-        ca_file: Certificates that the server's may be signed by.
-        cert_file: The client's own certificate.
-        key_file: Its key.
-        tls: Whether TLS is used.
-        timeout: Seconds after which a quick call gives up.
+        ca_file: CA certificates that may sign the server's certificate.
+        cert_file: Certificate of the client.
+        key_file: Private key of the client's certificate.
+        tls: Whether to use TLS.
+        timeout: Deadline of a quick call, in seconds.
         is_json: Whether programs read the output.
-        no_color: Whether colour is off.
+        no_color: Whether to print without colour.
     """
 
     target: str | None = None
@@ -56,20 +56,20 @@ class Settings:
     no_color: bool = False
 
     def over(self, overrides: Mapping[str, Any]) -> Settings:
-        """Return these settings, replaced by others where those are given."""
+        """Return these settings, overridden by the settings in `overrides` that are set."""
         names = {field.name for field in fields(self)}
         values = {
             name: value
             for name, value in overrides.items()
             if name in names and value is not None and value is not False
         }
-        # "Off" says something for the one option that is neither on nor off by default.
+        # False is no setting for the only option that is neither on nor off by default.
         if overrides.get("tls") is False:
             values["tls"] = False
         return replace(self, **values)
 
     def connection(self) -> list[str]:
-        """Return the options that choose the server, as they were given on the command line."""
+        """Return the options that choose the server, as on the command line."""
         words: list[str] = []
         for name in ("target", "token_file", "ca_file", "cert_file", "key_file"):
             value = getattr(self, name)
@@ -93,11 +93,11 @@ class Session:
 
     @cached_property
     def client(self) -> Client:
-        """The client of the server.
+        """Client of the server.
 
         Raises:
             CommandError: The settings cannot be used.
-            TuskPointError: The same.
+            TuskPointError: The client refuses the settings.
         """
         from .._transport.retry import RetryPolicy
         from ..client import Client
@@ -113,11 +113,11 @@ class Session:
         return client
 
     def async_client(self) -> AsyncClient:
-        """Return a client for asyncio, which the caller closes.
+        """Return an asyncio client, which the caller closes.
 
         Raises:
             CommandError: The settings cannot be used.
-            TuskPointError: The same.
+            TuskPointError: The client refuses the settings.
         """
         from .._transport.retry import RetryPolicy
         from ..aio import AsyncClient
@@ -128,8 +128,8 @@ class Session:
         return client
 
     def _of_client(self) -> dict[str, Any]:
-        """Return what both clients get, besides the target."""
-        # gRPC's own log would be a second line beside an error's, and no JSON.
+        """Return the arguments of both clients, besides the target."""
+        # gRPC's own log would add a second line to an error, in a format other than JSON.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from .._transport.settings.token import TokenFile
 
@@ -142,8 +142,8 @@ class Session:
                 "omit it for 30 seconds",
             )
         if settings.token_file is not None:
-            TokenFile(settings.token_file, "--token-file")  # raises if the file is wrong
-            # The client reads the file again when it changes if the environment names it.
+            TokenFile(settings.token_file, "--token-file")  # raises if the file is invalid
+            # If the environment names the file, the client reads it again when it changes.
             os.environ[_TOKEN_FILE] = settings.token_file
             os.environ.pop(_TOKEN, None)
         return {
@@ -155,7 +155,7 @@ class Session:
         }
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if it is open."""
         logging.getLogger("tuskpoint").removeHandler(self._warnings)
         if "client" in self.__dict__:
             self.client.close()
@@ -176,10 +176,10 @@ class Session:
 
         Args:
             name: The file; "-" is stdin.
-            what: What it holds, for the error.
+            what: Content of the file, for the error.
 
         Raises:
-            CommandError: It cannot be read, or nothing was piped in.
+            CommandError: The file cannot be read, or stdin is a terminal.
         """
         if name == STDIN:
             if sys.stdin.isatty():
@@ -204,25 +204,26 @@ class Session:
             ) from error
 
     def command_line(self, words: Sequence[str], positional: Sequence[str] = ()) -> str:
-        """Return a line for a shell, which runs a command with the connection of this session.
+        """Return a shell line that runs a command with the connection of this session.
 
         Args:
             words: The command, and its options.
-            positional: Its arguments. One that begins with a dash is not taken as an option.
+            positional: Arguments of the command. An argument that starts with a dash is not
+                mistaken for an option.
         """
         dashes = ["--"] if any(word.startswith("-") for word in positional) else []
         every = ["tuskpoint", *self.settings.connection(), *words, *dashes, *positional]
         return " ".join(map(shell_word, every))
 
     def confirm(self, question: str, *, is_agreed: bool) -> None:
-        """Ask a question; the command continues only if the answer is yes.
+        """Ask a question. The command continues only if the answer is yes.
 
         Args:
             question: The question, without its question mark.
-            is_agreed: Whether it was answered beforehand, by `--yes`.
+            is_agreed: Whether `--yes` already answered the question.
 
         Raises:
-            CommandError: The answer was another one, or stdin is not a terminal.
+            CommandError: The answer is not yes, or stdin is not a terminal.
         """
         if is_agreed:
             return
@@ -237,10 +238,10 @@ class Session:
             )
 
     def ask(self, question: str) -> str | None:
-        """Ask for a line; `None` at the end of the input.
+        """Ask for a line; return `None` at the end of the input.
 
-        The question goes to stderr, which is visible even if the output is redirected. So does the
-        echo of an answer that was piped in.
+        The question goes to stderr, which is visible even if the output is redirected. The echo of
+        a piped answer goes to stderr, too.
         """
         sys.stderr.write(question)
         sys.stderr.flush()
@@ -254,7 +255,7 @@ class Session:
 
 
 class _Warnings(logging.Handler):
-    """Prints what the client logs: the conditions that a server warns of."""
+    """Prints the client's log: the conditions about which a server warns."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(logging.WARNING)
@@ -272,10 +273,10 @@ class _Warnings(logging.Handler):
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
-    """Return a JSON object that a person or a file gave.
+    """Return a JSON object that a person typed or a file contains.
 
     Raises:
-        CommandError: It is none.
+        CommandError: The text is not a JSON object.
     """
     try:
         value = json.loads(text, parse_constant=_no_constant)

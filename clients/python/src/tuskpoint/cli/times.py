@@ -1,4 +1,4 @@
-"""Times as people type them. Pure."""
+"""Times in the form in which people type them. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def length_of(text: object) -> timedelta:
-    """Return a length of time.
+    """Return a typed duration.
 
     Raises:
-        ValueError: It is no text, or no length of time.
+        ValueError: The value is not a text, or not a duration.
     """
     match = _LENGTH.fullmatch(text) if isinstance(text, str) else None
     if match is not None:
@@ -25,9 +25,9 @@ def length_of(text: object) -> timedelta:
 
 
 def time_of(text: str, now: datetime) -> datetime:
-    """Return the time that lies this long before now, or that is written in ISO 8601.
+    """Return a time from its distance before now, or from ISO 8601.
 
-    Without a time zone it is in that of this machine.
+    A time without a time zone is in this machine's time zone.
 
     Raises:
         ValueError: The text is neither, or the time is before the year 1.

@@ -1,7 +1,8 @@
-"""Calls as the bytes of `ExchangeRequest` messages.
+"""`ExchangeRequest` messages as bytes, from calls.
 
-A payload is serialized once, by its caller. Frames and messages are put around it by hand, because
-protobuf would copy it into a frame, the frame into a message, and serialize all of it again.
+The caller serializes a payload once. This module writes the bytes of frames and messages around the
+payload itself, because protobuf would copy the payload into a frame, the frame into a message, and
+serialize everything again.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from ..status import explain
 Request = SaveCheckpointRequest | SaveWritesRequest | GetCheckpointRequest
 
 MESSAGE_BYTES = 4 * 1024 * 1024
-"""What a message is filled up to. A frame that is larger goes alone."""
+"""Size up to which a message is filled. A larger frame is the only one in its message."""
 
-_FRAME_BYTES = 512  # more than what a frame and its message add to a payload
+_FRAME_BYTES = 512  # more than the bytes that a frame and its message add to a payload
 
 
 def _varint(number: int) -> bytes:
@@ -45,7 +46,7 @@ def _varint(number: int) -> bytes:
 
 
 def _tag(message: Any, field: str) -> bytes:
-    """Return the tag of a field that holds a message."""
+    """Return the tag of a field that contains a message."""
     return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2)
 
 
@@ -53,9 +54,10 @@ class Kind(NamedTuple):
     """A kind of call.
 
     Attributes:
-        tag: The tag of its field in `Frame`.
-        result: Name of its field in `Answer`.
-        saves: Whether it changes something, so that it has a place in the order of changes.
+        tag: Tag of the kind's field in `Frame`.
+        result: Name of the kind's field in `Answer`.
+        saves: Whether a call of this kind changes something, and so has a place in the order of
+            changes.
     """
 
     tag: bytes
@@ -72,13 +74,14 @@ _FRAMES = _tag(ExchangeRequest, "frames")
 
 
 class Payload(NamedTuple):
-    """What one call sends.
+    """Bytes of one call.
 
     Attributes:
-        kind: Which call it is.
-        data: Its message, serialized; of a save with chunks without the values in them.
-        size: Bytes of it all.
-        chunks: Makes the chunks that follow, serialized; `None` for none.
+        kind: Kind of the call.
+        data: Serialized message of the call; for a save with chunks, without the values in the
+            chunks.
+        size: Size of message and chunks, in bytes.
+        chunks: Returns the serialized chunks that follow the message; `None` for no chunks.
     """
 
     kind: Kind
@@ -88,14 +91,14 @@ class Payload(NamedTuple):
 
 
 def payload_of(request: Request) -> Payload:
-    """Return what a call sends. Values too large for a message go into chunks.
+    """Return the payload of a call. Values too large for a message go into chunks.
 
     Raises:
-        ResourceExhausted: What is left is too large for a message.
+        ResourceExhausted: The part without chunks is too large for a message.
     """
     data = request.SerializeToString()
     kind, payload = _KINDS[type(request)], None
-    # A message that is small as a whole needs no look at its values.
+    # A message that is small as a whole has no large values.
     if len(data) > MAX_INLINE_VALUE_BYTES and not isinstance(request, GetCheckpointRequest):
         large = large_values(request)
         if large:
@@ -118,13 +121,13 @@ def _serialized(
 
 
 class NumberedCall(NamedTuple):
-    """A call that has its place on a stream.
+    """A call with a number on a stream.
 
     Attributes:
         id: Number of the call on the stream.
-        payload: What it sends.
-        timeout_s: Seconds that it may take.
-        traceparent: Context of the caller's trace; empty for none.
+        payload: Payload of the call.
+        timeout_s: Seconds that the call may take.
+        traceparent: Context of the caller's trace; empty for no trace.
     """
 
     id: int
@@ -134,11 +137,11 @@ class NumberedCall(NamedTuple):
 
 
 def messages(calls: Iterable[NumberedCall], hello: Hello | None) -> Iterator[bytes]:
-    """Yield the messages that carry these calls: one, unless they have chunks.
+    """Yield the messages for calls: one message, unless calls have chunks.
 
     Args:
         calls: The calls, in the order of their numbers.
-        hello: What a stream begins with; `None` if it has begun.
+        hello: First frame of a stream; `None` if the stream has started.
     """
     begin = b"" if hello is None else ExchangeRequest(hello=hello).SerializeToString()
     parts, size = [begin], 0

@@ -1,7 +1,7 @@
-"""What is sent next on `Exchange` streams, again after a break, or not at all. No I/O, no clock.
+"""Order of calls on `Exchange` streams: next, again after a break, or not at all. Pure.
 
-Calls wait in a lane, which is one stream at a time. Large ones have a lane of their own, so that
-small saves never queue behind them. Nothing here is thread-safe.
+Calls wait in a lane, which has one stream at a time. Large calls have a separate lane, so that
+small saves never queue behind them. The module has no clock and is not thread-safe.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from .frames import MESSAGE_BYTES, NumberedCall, Payload, Request, payload_of
 
 MESSAGES_IN_FLIGHT = 2
 LARGE_BYTES = 256 * 1024
-"""Payloads above this go over the second stream."""
+"""Size above which a payload goes over the second stream."""
 
 UNANSWERED_FRAMES = 256
 UNANSWERED_BYTES = 32 * 1024 * 1024
 
 
 class Call:
-    """One call on its way, and what has come of it.
+    """An unfinished call, and its result.
 
     Args:
-        payload: What it sends.
-        request: The message that this was made of.
-        tried: Its attempts.
+        payload: Payload of the call.
+        request: Message from which the payload was built.
+        tried: Attempts of the call.
 
     Attributes:
-        answer: The result, once there is one.
-        error: What it failed with, once it did.
-        waiter: How the caller waits: the driver's.
-        loop: The event loop of the caller, `None` for a thread that waits: the driver's.
+        answer: Result of the call; `None` before its end.
+        error: Error of the call, if the call failed.
+        waiter: Object on which the caller waits; belongs to the driver.
+        loop: Event loop of the caller, `None` for a waiting thread; belongs to the driver.
     """
 
     __slots__ = (
@@ -65,16 +65,16 @@ class Call:
 
     @property
     def thread_id(self) -> str:
-        """The thread that it changes or reads."""
+        """Thread that the call changes or reads."""
         if isinstance(self.request, SaveCheckpointRequest):
             return self.request.checkpoint.ref.thread_id
         return self.request.ref.thread_id
 
     def renewed(self, traceparent: str) -> Call:
-        """Return this, ready to be sent as if for the first time.
+        """Return the call itself, reset for a first attempt.
 
         Args:
-            traceparent: Context of the caller's trace; empty for none.
+            traceparent: Context of the caller's trace; empty for no trace.
         """
         self.traceparent = traceparent
         self.answer: Any = None
@@ -88,7 +88,7 @@ class Call:
         return self
 
     def take(self, answer: Answer) -> None:
-        """Take the last answer."""
+        """Store the result of the last answer."""
         result = answer.WhichOneof("result")
         if result == "error":
             self.error = from_call_error(answer.error)
@@ -104,7 +104,7 @@ class Call:
             )
 
     def take_minted_id(self, answer: Answer) -> None:
-        """Give a journaled save its minted ID, so that sending it again saves nothing twice."""
+        """Give a journaled save its minted ID, so that a repeated send saves nothing twice."""
         request = self.request
         if isinstance(request, SaveCheckpointRequest) and not request.checkpoint.ref.checkpoint_id:
             self.request = SaveCheckpointRequest()
@@ -114,12 +114,12 @@ class Call:
             self.tried.repeat = Repeat.SAFE
 
     def fail(self, failure: TuskPointError) -> None:
-        """Take a failure that other calls share. Each caller raises an error of its own."""
+        """Store a failure that other calls share. Each caller raises a separate error."""
         self.error = copy.copy(failure)
         self.error.__cause__ = failure.__cause__
 
     def is_over(self, failure: TuskPointError, reason: str, now_s: float) -> bool:
-        """Return whether the call ends with the stream that it was to be answered on."""
+        """Return whether the call ends together with its stream."""
         if isinstance(failure, TlsMismatch):
             return True
         pause_s = self.tried.delay_s(
@@ -129,7 +129,7 @@ class Call:
 
 
 class _Message:
-    """One message under way: how many of its saves have no answer."""
+    """A sent message, with the number of its saves that have no answer."""
 
     __slots__ = ("saves",)
 
@@ -138,7 +138,7 @@ class _Message:
 
 
 class Lane:
-    """The calls of one stream: those that wait, and those that were sent and have no answer."""
+    """Calls of one stream: waiting calls, and sent calls without an answer."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -155,23 +155,23 @@ class Lane:
 
     @property
     def calls(self) -> Sequence[Call]:
-        """The calls whose callers wait, those that were sent first."""
+        """Calls whose callers wait, sent calls first."""
         sent = [call for call in self._sent.values() if not call.is_abandoned]
         return [*sent, *self._saves, *self._loads]
 
     @property
     def is_ready(self) -> bool:
-        """Whether the next message may go."""
+        """Whether the next message may be sent."""
         if self._is_draining or self._frames >= UNANSWERED_FRAMES:
             return False
         return bool(self._loads or (self._saves and self._messages < MESSAGES_IN_FLIGHT))
 
     @property
     def may_move(self) -> bool:
-        """Whether another stream may take the place of this one.
+        """Whether another stream may replace the current stream.
 
-        Every save that was sent has an answer. Waits for certification and loads begin again,
-        except the wait of a save without an ID, which is never sent twice.
+        This is so if every sent save has an answer. Then waits for certification and loads start
+        again on the new stream, except the wait of a save without an ID, which is never sent twice.
         """
         return not self._messages and all(
             call.is_abandoned or call.tried.is_safe for call in self._sent.values()
@@ -179,32 +179,32 @@ class Lane:
 
     @property
     def has_saves(self) -> bool:
-        """Whether a save waits for being journaled."""
+        """Whether a save is not journaled yet."""
         return bool(self._saves or self._messages)
 
     def has_save_of(self, thread_id: str) -> bool:
-        """Return whether a save of a thread waits for being journaled."""
+        """Return whether a save of a thread is not journaled yet."""
         sent = (call for call in self._sent.values() if call.payload.kind.saves)
         return any(call.thread_id == thread_id for call in self._saves) or any(
             call.thread_id == thread_id and not call.is_journaled for call in sent
         )
 
     def push(self, call: Call) -> None:
-        """Let a call wait for the next message."""
+        """Add a call to the queue for the next message."""
         (self._saves if call.payload.kind.saves else self._loads).append(call)
 
     def open(self) -> Hello:
-        """Begin the next stream; return the head of its first message."""
+        """Start the next stream; return the first frame of its first message."""
         self._attempt += 1
         self._last_id = 0
         return Hello(session=self._session, attempt=self._attempt)
 
     def take(self, now_s: float) -> list[NumberedCall]:
-        """Return what the next message carries; nothing if it has to wait.
+        """Return the calls for the next message, or nothing if the next message has to wait.
 
-        All that waits goes at once, in the order in which it came. Two messages may be under way
-        with saves that are not answered; loads go at any time, because one that the server
-        fetches from its blob store must not hold up saves.
+        All waiting calls go at once, in the order of their arrival. At most two messages may have
+        saves without an answer. Loads go at any time, because a load that the server fetches from
+        its blob store must not delay saves.
         """
         calls: list[Call] = []
         numbered = []
@@ -240,14 +240,14 @@ class Lane:
         return self._saves
 
     def receive(self, response: ExchangeResponse, finished: list[Call]) -> None:
-        """Take a message of the server.
+        """Process a message of the server.
 
         Args:
             response: The message.
-            finished: Gets the calls that it finishes, also if an error is raised.
+            finished: List to which the finished calls are added, even if an error is raised.
 
         Raises:
-            ServerError: It breaks the contract.
+            ServerError: The message breaks the contract.
         """
         self.failures = 0
         self._is_draining = self._is_draining or response.draining
@@ -269,7 +269,7 @@ class Lane:
                 call.take_minted_id(answer)
 
     def abandon(self, call: Call) -> None:
-        """Stop waiting for a call: it is not sent any more, and its answer is dropped."""
+        """Stop waiting for a call: it is no longer sent, and its answer is dropped."""
         call.is_abandoned = True
         self._release(call)
         queue = self._saves if call.payload.kind.saves else self._loads
@@ -277,22 +277,22 @@ class Lane:
             queue.remove(call)
 
     def end(self, failure: TuskPointError, now_s: float, *, renewed: bool = False) -> list[Call]:
-        """Take the end of the stream; return the calls that end with it.
+        """Process the end of the stream; return the calls that end with it.
 
-        All others wait for the next stream, those that were sent first and in their order. A save
-        without an ID is not sent again unless the server says that it was not begun, because
-        nobody knows whether it was stored.
+        All other calls wait for the next stream, sent calls first and in their order. A save
+        without an ID is not sent again unless the server says that it did not start the save,
+        because otherwise nobody knows whether the save was stored.
 
         Args:
-            failure: How the stream ended.
-            now_s: The time.
-            renewed: Whether what the server refused, such as a token, was replaced.
+            failure: Error with which the stream ended.
+            now_s: Time of the end, in seconds.
+            renewed: Whether the refused credential was replaced.
         """
         self.failures += 1
         calls, sent = self.calls, {*self._sent.values()}
         self.clear()
-        # What was not sent is the concern of a failure that nothing was sent before, or that
-        # waiting helps against. Nothing of it is stored.
+        # A failure concerns unsent calls only if nothing was sent before it, or if waiting helps
+        # against it. No unsent call is stored.
         concerned = not sent or failure.status in ("UNAVAILABLE", "CANCELLED")
         failed = []
         for call in calls:
@@ -319,7 +319,7 @@ class Lane:
         self._is_draining = False
 
     def _release(self, call: Call) -> None:
-        """Let a call that was sent hold nothing up any more."""
+        """Stop counting a call that was sent, so that it no longer delays others."""
         message, call.message = call.message, None
         if message is None:
             return
@@ -331,7 +331,7 @@ class Lane:
 
 
 class Lanes:
-    """The two streams of a client, and the calls of one that wait for the other."""
+    """The two streams of a client, and the calls of one stream that wait for the other."""
 
     def __init__(self) -> None:
         self.small = Lane()
@@ -340,7 +340,7 @@ class Lanes:
         self._calls = 0
 
     def lane_of(self, call: Call) -> Lane:
-        """Return the lane that a call goes over."""
+        """Return the lane of a call."""
         payload = call.payload
         is_large = payload.chunks is not None or payload.size > LARGE_BYTES
         return self.large if is_large else self.small
@@ -348,7 +348,8 @@ class Lanes:
     def add(self, call: Call) -> None:
         """Take a new call.
 
-        A save waits while its thread has an earlier one on the other lane that is not journaled.
+        A save waits while the other lane has an earlier save of the same thread that is not
+        journaled.
         """
         self._calls += 1
         call.number = self._calls
@@ -365,7 +366,7 @@ class Lanes:
         self.lane_of(call).abandon(call)
 
     def unpark(self) -> bool:
-        """Move the saves that need not wait any more; return whether there were any."""
+        """Move the parked saves that can be sent; return whether there were such saves."""
         if not self._parked:
             return False
         parked, self._parked = self._parked, []

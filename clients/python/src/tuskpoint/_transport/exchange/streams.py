@@ -1,4 +1,4 @@
-"""The threads of a client's `Exchange` streams, and the callers that wait for answers."""
+"""Threads of a client's `Exchange` streams, and the callers that wait for answers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .lanes import Call, Lane, Lanes
 
 
 class _Link:
-    """A lane with what its stream needs.
+    """A lane and the state of its stream.
 
     Attributes:
         lane: The calls.
-        stream: The stream that is open or was last.
-        wake: Lets the writer of the open stream look for calls (`True`) or end (`False`); `None`
-            while no stream is open.
-        is_idle: Whether the writer waits to be woken.
+        stream: The open stream, or the last one.
+        wake: Queue that makes the writer of the open stream look for calls (`True`) or end
+            (`False`); `None` while no stream is open.
+        is_idle: Whether the writer waits for `wake`.
         is_outdated: Whether the writer ended the open stream because the token was replaced.
         is_running: Whether a thread serves the lane.
     """
@@ -44,7 +44,7 @@ class _Link:
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.stream: Any = None
-        # Its `put` may be called by a finalizer, wherever that interrupts.
+        # A finalizer may call `put` of this queue, wherever it interrupts the program.
         self.wake: SimpleQueue[bool] | None = None
         self.is_idle = False
         self.is_outdated = False
@@ -52,13 +52,13 @@ class _Link:
 
 
 class Streams:
-    """Carries calls over at most two streams, which are opened by the first call of each.
+    """Carries calls over at most two streams. The first call of each stream opens the stream.
 
-    Callers may be threads and tasks of any event loops. What breaks is opened again, for as long
-    as callers wait. An object that nobody closes leaves no thread behind once `forsake` was called.
+    Callers may be threads and tasks of any event loops. A broken stream is opened again while
+    callers wait. After `forsake`, an object that nobody closes leaves no thread running.
 
     Args:
-        opened: Where the streams are opened.
+        opened: Channels on which the streams are opened.
         options: Target, credential and schedule of retries.
     """
 
@@ -71,11 +71,11 @@ class Streams:
         self._closed = threading.Event()
 
     def call(self, call: Call) -> Any:
-        """Return the answer to a call, and block the thread until it is there.
+        """Make a call, block the thread until the answer, and return the answer.
 
         Raises:
-            TuskPointError: It was refused, its time is up, the streams cannot be opened, or this
-                was closed.
+            TuskPointError: The call was refused, its time is up, the streams cannot be opened, or
+                they were closed.
         """
         call.waiter = threading.Lock()
         call.waiter.acquire()
@@ -88,7 +88,7 @@ class Streams:
         return self._result(call)
 
     async def acall(self, call: Call) -> Any:
-        """Return the answer to a call.
+        """Make a call, await the answer, and return the answer.
 
         Raises:
             TuskPointError: See `call`.
@@ -106,7 +106,7 @@ class Streams:
         return self._result(call)
 
     def close(self) -> None:
-        """End the streams. Calls under way raise, and so do those made afterwards."""
+        """End the streams. Running calls and later calls raise."""
         with self._lock:
             self._closed.set()
             calls = self._lanes.clear()
@@ -119,7 +119,7 @@ class Streams:
                 link.stream.cancel()
 
     def forsake(self) -> None:
-        """Let streams without calls end. Takes no lock, so that a finalizer may call it."""
+        """Let streams without calls end. Locks nothing, so that a finalizer may call it."""
         for link in self._links.values():
             if link.wake is not None:
                 link.wake.put(False)
@@ -152,7 +152,7 @@ class Streams:
             self._serve(link)
 
     def _serve(self, link: _Link) -> None:
-        """See to it that a lane's calls are sent. The lock is held."""
+        """Start or wake the thread of a lane that has calls to send. The caller holds the lock."""
         if link.is_idle:
             if link.wake is not None and link.lane.is_ready:
                 link.is_idle = False
@@ -163,7 +163,7 @@ class Streams:
             ).start()
             link.is_running = True
 
-    # --- in the thread of a lane -----------------------------------------------------
+    # --- run by the thread of a lane -------------------------------------------------
 
     def _run(self, link: _Link) -> None:
         try:
@@ -183,7 +183,7 @@ class Streams:
         """Open a stream and read until it ends.
 
         Returns:
-            Seconds until the next one is to be opened; `None` if nobody waits for it.
+            Seconds until the next stream should be opened; `None` if no caller waits.
         """
         security = self._options.security
         credentials = security.headers()
@@ -204,7 +204,7 @@ class Streams:
         wake.put(False)
         refused = failure.status == "UNAUTHENTICATED" and security.headers() != credentials
         with self._lock:
-            # From here on the writer of this stream takes nothing more.
+            # After this block the writer of this stream sends nothing more.
             link.wake, link.is_idle = None, False
             renewed = refused or link.is_outdated
             failed = link.lane.end(failure, time.monotonic(), renewed=renewed)
@@ -220,7 +220,7 @@ class Streams:
         return (failure.retry_after_s or 0.0) + jitter * bound_s
 
     def _read(self, link: _Link, server: Server) -> TuskPointError:
-        """Read the open stream; return how it ended."""
+        """Read the open stream; return the error with which it ended."""
         options = self._options
         try:
             for result in link.stream:
@@ -235,14 +235,13 @@ class Streams:
         message = explain("UNAVAILABLE", "the server ended the stream", options.target)
         return Unavailable(message, status="UNAVAILABLE")
 
-    # --- in threads of gRPC's --------------------------------------------------------
+    # --- run by threads of gRPC -------------------------------------------------------
 
     def _receive(self, link: _Link, data: bytes) -> ServerError | tuple[()]:
-        """Take a message of the server as gRPC parses it; return how it breaks the contract, if so.
+        """Process a message of the server inside gRPC's parser; return a breach of the contract.
 
-        The thread of the lane would have to be woken first, and every caller would wait for that.
-        gRPC holds a lock of the stream meanwhile, so nothing may be done to a stream while the lock
-        of this is held.
+        Otherwise every caller would wait until the thread of the lane wakes. gRPC holds a lock of
+        the stream meanwhile, so this object must not call a stream while it holds its own lock.
         """
         finished: list[Call] = []
         try:
@@ -258,10 +257,10 @@ class Streams:
     def _messages(
         self, link: _Link, wake: SimpleQueue[bool], hello: Hello, credentials: Headers
     ) -> Iterator[bytes]:
-        """Yield what a stream sends.
+        """Yield the messages of a stream.
 
-        Once the token was replaced, nothing more is sent, and the stream ends when the saves on it
-        are answered.
+        After the token was replaced, the stream sends nothing more, and ends when its saves are
+        answered.
         """
         security = self._options.security
         begin: Hello | None = hello
@@ -284,7 +283,7 @@ class Streams:
 
 
 def _deliver(calls: Iterable[Call]) -> None:
-    """Resume callers: threads one by one, the tasks of a loop all at once."""
+    """Resume callers: each thread separately, all tasks of an event loop together."""
     loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
     for call in calls:
         if call.loop is None:

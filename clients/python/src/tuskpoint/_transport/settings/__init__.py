@@ -1,5 +1,5 @@
-"""The settings of a client: target, TLS, token, and the times of its calls.
+"""Settings of a client: target, TLS, token, and timeouts of calls.
 
-It reads arguments, environment variables and files, and refuses what is malformed. It must not open
-a connection.
+The package reads arguments, environment variables and files, and refuses malformed settings. Must
+not open a connection.
 """

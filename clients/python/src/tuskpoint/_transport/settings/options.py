@@ -1,4 +1,4 @@
-"""The settings of a client."""
+"""Settings of a client."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Options:
     """Settings of the calls. Times are in seconds.
 
     Attributes:
-        target: Where the server is, normalized; see `Options.of`.
+        target: Address of the server, normalized; see `Options.of`.
         timeout_s: Deadline of a quick call, and the time after which a failed call is no longer
-            retried. The default is longer than the restart of a server takes.
-        first_answer_s: Time for which a call tries to reach a target that never answered.
-        first_answer_retry: The schedule of these attempts; `None` is the schedule of all retries.
+            retried. The default is longer than the restart of a server.
+        first_answer_s: Time for which a call tries to reach a target that has never answered.
+        first_answer_retry: Schedule of the attempts to reach such a target; `None` means `retry`.
         long_timeout_s: Deadline of calls that wait for the blob store, carry large values or
             touch many checkpoints.
         stream_timeout_s: Deadline of reading a stream, the reader's own pauses included.
         watch_timeout_s: Deadline of a watch: infinite.
         resume_timeout_s: Time for which an interrupted stream tries to resume.
-        retry: The schedule of retries.
+        retry: Schedule of retries.
         security: TLS and the caller's credentials.
-        value_cache_bytes: Bytes of values that are kept, so that loads need not send them again.
+        value_cache_bytes: Most bytes of values to keep, so that loads need not send them again.
     """
 
     target: str
@@ -53,7 +53,7 @@ class Options:
 
     @property
     def place(self) -> Place:
-        """The place that channels lead to."""
+        """Target and TLS settings, by which channels are shared."""
         return Place(self.target, self.security.tls)
 
     @classmethod
@@ -72,21 +72,21 @@ class Options:
         """Return the options for a target.
 
         Args:
-            target: `host:port`, several of them with commas between, or a gRPC name such as
+            target: `host:port`, several addresses with commas between, or a gRPC name such as
                 `dns:///host:port`. `None`: the environment variable `TUSKPOINT_TARGET`, else
                 `127.0.0.1:7390`.
-            timeout_s: See the class; also how long a call waits for the first answer of a target.
+            timeout_s: See the class; also the longest wait for the first answer of a target.
                 `None`: 30 seconds, but 5 for the first answer.
-            token: See `Security.of`, as for what follows.
+            token: Bearer token; `Security.of` describes this argument and the next four.
             ca_file: Trusted CA certificates.
             cert_file: The client's certificate.
-            key_file: Its key.
-            tls: Whether TLS is used.
+            key_file: Private key of the client's certificate.
+            tls: Whether to use TLS.
             value_cache_bytes: See the class.
 
         Raises:
             InvalidRequest: The target is malformed (the message has an example), the deadline is
-                not above 0, `value_cache_bytes` is below 0, or see `Security.of`.
+                not above 0, `value_cache_bytes` is below 0, or `Security.of` refuses an argument.
         """
         seconds: object = TIMEOUT_S if timeout_s is None else timeout_s
         if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:

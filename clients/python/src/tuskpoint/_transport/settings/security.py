@@ -1,6 +1,6 @@
 """TLS, its certificates, and the token of a client.
 
-The one place that reads them from arguments and the environment and decides between TLS and
+Only this module reads them from arguments and the environment, and decides between TLS and
 plaintext.
 """
 
@@ -29,12 +29,12 @@ _GRPC_ROOTS_VARIABLE = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """The settings of a TLS channel: contents, not names of files.
+    """The settings of a TLS channel: contents of files, not their names.
 
     Attributes:
-        roots: Trusted CA certificates, PEM; `None` for those of gRPC.
-        certificate: The client's certificate chain, PEM; `None` for none.
-        key: The private key of that certificate, PEM.
+        roots: Trusted CA certificates, PEM; `None` for gRPC's own certificates.
+        certificate: The client's certificate chain, PEM; `None` for no certificate.
+        key: Private key of the client's certificate, PEM.
     """
 
     roots: bytes | None = field(default=None, repr=False)
@@ -60,7 +60,7 @@ class Security:
 
     Attributes:
         tls: The TLS settings of channels; `None` for plaintext.
-        token: The token of each call; `None` for none.
+        token: The token of each call; `None` for no token.
     """
 
     tls: Tls | None = None
@@ -79,22 +79,22 @@ class Security:
     ) -> Security:
         """Return the settings from arguments and the environment; arguments win.
 
-        TLS is used if asked for, if there is a certificate, or if there is a token and the
-        target is not this machine.
+        TLS is used if `tls` or `TUSKPOINT_TLS` requests it. Without either, TLS is used if there is
+        a certificate, or if there is a token and the target is another machine.
 
         Args:
             target: Normalized target.
             token: The token. Default: `TUSKPOINT_TOKEN`, else the content of the file that
                 `TUSKPOINT_TOKEN_FILE` names, read again when it changes.
             ca_file: Trusted CA certificates, PEM. Default:
-                `TUSKPOINT_CA_FILE`, else those of the system.
-            cert_file: The client's certificate, PEM, for servers that require one. Default:
-                `TUSKPOINT_CERT_FILE`.
-            key_file: Its private key, PEM. Default: `TUSKPOINT_KEY_FILE`.
-            tls: Whether TLS is used. Default: `TUSKPOINT_TLS` ("1" or "0"), else as above.
+                `TUSKPOINT_CA_FILE`, else the certificates that this machine trusts.
+            cert_file: The client's certificate, PEM, for servers that require client certificates.
+                Default: `TUSKPOINT_CERT_FILE`.
+            key_file: Private key of the client's certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
+            tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"), else as above.
 
         Raises:
-            InvalidRequest: The token is malformed, a file is missing or has other content, a
+            InvalidRequest: The token is malformed, a file is missing or has the wrong content, a
                 certificate has no key, or `tls` is false and there are certificates.
         """
         credential = _token(token)
@@ -113,19 +113,19 @@ class Security:
         return cls(tls=files.read(), token=credential)
 
     def headers(self) -> Headers:
-        """Return the metadata that carries the token of a call."""
+        """Return the metadata with the token of a call."""
         return () if self.token is None else self.token.headers()
 
 
 class _Files(NamedTuple):
-    """The files of TLS. Each is optional."""
+    """Files for TLS. Each is optional."""
 
     ca: FilePath | None
     cert: FilePath | None
     key: FilePath | None
 
     def filled(self) -> _Files:
-        """Return these files, and those of the environment where one is missing.
+        """Return these files, with files from the environment in place of missing ones.
 
         Certificate and key are a pair: both come from the arguments or both from the environment.
         """
@@ -138,7 +138,7 @@ class _Files(NamedTuple):
         return _Files(ca, cert, key)
 
     def read(self) -> Tls:
-        """Return the contents.
+        """Return the contents of the files.
 
         Raises:
             InvalidRequest: See `Security.of`.
@@ -201,10 +201,10 @@ def _no_password() -> str:
 
 
 def _system_roots() -> bytes | None:
-    """Return the CA certificates that this machine trusts; `None` for those of gRPC.
+    """Return the CA certificates that this machine trusts, or `None` for gRPC's own certificates.
 
-    gRPC has Mozilla's, or those that its own variable names. They lack certificates that were added
-    to this machine.
+    gRPC has Mozilla's certificates, or the certificates that its own variable names. Both lack
+    certificates that were added to this machine.
     """
     path = ssl.get_default_verify_paths().cafile
     if os.environ.get(_GRPC_ROOTS_VARIABLE) or path is None:

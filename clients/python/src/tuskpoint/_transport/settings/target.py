@@ -1,4 +1,4 @@
-"""The addresses of servers: parsing and normalizing a target."""
+"""Addresses of servers: parsing and normalizing a target."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@?#]+):(?P<po
 def normalize_target(text: str) -> str:
     """Return a target without white space.
 
-    It is `host:port`, `[v6]:port`, several of them with commas between, or a gRPC name with a
-    scheme (github.com/grpc/grpc/blob/master/doc/naming.md). A list of `ipv4:` or `ipv6:` loses its
-    scheme.
+    A target is `host:port`, `[v6]:port`, several of these with commas between, or a gRPC name with
+    a scheme (github.com/grpc/grpc/blob/master/doc/naming.md). A list of `ipv4:` or `ipv6:`
+    addresses loses its scheme.
 
     Raises:
         InvalidRequest: The text is not a target; the message shows the form.
@@ -77,7 +77,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def host_and_port(target: str) -> tuple[str, int | None]:
-    """Return host and port of a normalized target, for telemetry; a list has no port."""
+    """Return host and port of a normalized target, for telemetry. A list has no port."""
     if len(addresses(target)) > 1:
         return target, None
     place = _place(target)

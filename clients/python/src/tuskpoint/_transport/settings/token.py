@@ -1,4 +1,4 @@
-"""The token of a client's calls, from an argument or a file."""
+"""Token of a client's calls, from an argument or a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ...errors import InvalidRequest
 FilePath = str | os.PathLike[str]
 Headers = tuple[tuple[str, str], ...]
 
-# What a header can carry, except the space that ends the scheme (RFC 9110, sections 5.5, 11.4).
+# Characters that a header can carry, except the space that ends the scheme (RFC 9110, sections 5.5,
+# 11.4).
 _TOKEN = re.compile(r"[!-~]+")
 
 _log = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ class Token(Protocol):
     """A token. `repr()` does not show its text."""
 
     def headers(self) -> Headers:
-        """Return the metadata that carries it (RFC 6750, section 2.1)."""
+        """Return the metadata with the token (RFC 6750, section 2.1)."""
         ...
 
 
@@ -34,7 +35,7 @@ class GivenToken:
 
     Args:
         text: The token.
-        name: Its name in errors.
+        name: Name of the token in errors.
 
     Raises:
         InvalidRequest: The text is not a token.
@@ -53,14 +54,15 @@ class GivenToken:
 class TokenFile:
     """A token in a file, read again when the file changes, so that tokens can rotate.
 
-    While the file is missing or holds no token, the last one stays in use and a warning is logged.
+    While the file is missing or contains no token, the last token stays in use and a warning is
+    logged.
 
     Args:
         path: The file. White space around the token is ignored.
-        name: Its name in errors.
+        name: Name of the file in errors.
 
     Raises:
-        InvalidRequest: It cannot be read, or holds no token.
+        InvalidRequest: The file cannot be read, or contains no token.
     """
 
     def __init__(self, path: FilePath, name: str = "token_file") -> None:
@@ -100,7 +102,7 @@ class TokenFile:
                 raw = file.read()
         except (OSError, ValueError) as error:
             raise unreadable(self._name, self._path, error) from error
-        # Text in another encoding is refused below.
+        # The code below refuses text in another encoding.
         self._headers = _headers(raw.decode("ascii", "replace").strip(), self._name)
         self._seen = stamp
 
@@ -116,7 +118,7 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _headers(text: str, name: str) -> Headers:
-    """Return the metadata that carries a token.
+    """Return the metadata with a token.
 
     Raises:
         InvalidRequest: The text is not a token. The message does not contain it.

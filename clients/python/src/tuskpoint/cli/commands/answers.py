@@ -1,4 +1,4 @@
-"""`answer`, and what a person does about the questions of a thread."""
+"""`answer`, and the next steps of a person for the questions of a thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLACEHOLDER = "YOUR ANSWER"
 
 
 def is_asked_again(client: Client, checkpoint: CheckpointRecord) -> bool:
-    """Return whether a thread waits at a checkpoint that has an answer: to an earlier question."""
+    """Return whether a thread waits at a checkpoint whose answer belongs to an earlier question."""
     from ..._messages.checkpoints.interrupts import RESUME
 
     if checkpoint.checkpoint_ns or all(write.channel != RESUME for write in checkpoint.writes):
@@ -36,12 +36,12 @@ def is_asked_again(client: Client, checkpoint: CheckpointRecord) -> bool:
 def show_next_step(
     cli: Session, checkpoint: CheckpointRecord, *, is_asked_again: bool = False
 ) -> None:
-    """Print the command lines that answer a checkpoint's questions, or what continues its run.
+    """Print command lines that answer a checkpoint's questions, or code that continues its run.
 
     Args:
         cli: The session.
         checkpoint: The checkpoint, read in the JSON view.
-        is_asked_again: As for `answered_interrupts`.
+        is_asked_again: See `answered_interrupts`.
     """
     waiting, answered = questions_of(checkpoint, is_asked_again=is_asked_again)
     if waiting and checkpoint.checkpoint_ns:
@@ -60,7 +60,7 @@ def show_next_step(
 
 
 def _continue_line(client: Client, checkpoint: CheckpointRecord) -> str:
-    """Return the Python that continues a graph: from its latest checkpoint, or from an earlier."""
+    """Return the Python line that continues a graph from its latest or an earlier checkpoint."""
     place = {"thread_id": checkpoint.thread_id}
     if client.thread(checkpoint.thread_id).head_checkpoint_id != checkpoint.checkpoint_id:
         place["checkpoint_id"] = checkpoint.checkpoint_id

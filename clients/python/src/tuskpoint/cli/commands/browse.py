@@ -1,8 +1,7 @@
-"""`browse`: pick a thread, pick a checkpoint in its tree, look at it, go back to it or fork it.
+"""`browse`: pick a thread and a checkpoint in its tree; show, restore or fork the checkpoint.
 
-It asks line by line and answers in lines, so that it works in any terminal, over any connection,
-and with lines that are piped in. With `--json` what people read goes to stderr, and what was done
-at last to stdout.
+Questions and answers are lines, so that the command works in any terminal, over any connection,
+and with piped input. With `--json`, text for people goes to stderr, and the outcome to stdout.
 """
 
 from __future__ import annotations
@@ -77,13 +76,13 @@ class _Quit(Exception):
 
 
 class _Browser:
-    """The levels of the browser: threads, the tree of one, a checkpoint of it.
+    """Levels of the browser: threads, the tree of a thread, a checkpoint of the tree.
 
     Args:
         cli: The session.
 
     Attributes:
-        done: What was changed.
+        done: The change that was made.
     """
 
     def __init__(self, cli: Session) -> None:
@@ -93,7 +92,7 @@ class _Browser:
         self._out = cli.out.aside()
 
     def run(self, thread_id: str | None) -> None:
-        """Browse until the person quits, which raises."""
+        """Browse until the person quits, which raises `_Quit`."""
         if thread_id is not None:
             self._client.thread(thread_id)
             self._thread(thread_id)
@@ -137,7 +136,7 @@ class _Browser:
         )
 
     def _picked_of(self, page: list[ThreadRecord]) -> str | None:
-        """Return the thread that was picked; `None` for the next page."""
+        """Return the picked thread, or `None` for the next page."""
         while True:
             answer = self._ask("threads", _THREAD_KEYS)
             if answer == "n":
@@ -172,7 +171,7 @@ class _Browser:
                 self._checkpoint(checkpoint, next(seen).checkpoint_id)
 
     def _tree(self, thread_id: str, entries: list[CheckpointRecord]) -> list[CheckpointRecord]:
-        """Print a thread; return its checkpoints as they are numbered there."""
+        """Print a thread; return its checkpoints in the order of the printed numbers."""
         numbered: list[CheckpointRecord] = []
         times = times_of(entries)
 
@@ -234,7 +233,7 @@ class _Browser:
         rollback = self._client.rollback(
             checkpoint.thread_id,
             checkpoint.checkpoint_id,
-            expected_head=latest_id,  # the one that was seen when this was decided
+            expected_head=latest_id,  # the latest checkpoint at the time of the decision
             checkpoint_ns=checkpoint.checkpoint_ns,
         )
         self._out.say(f"restored: {rollback.checkpoint_id} is the latest now")
@@ -266,12 +265,12 @@ class _Browser:
         )
 
     def _ask(self, about: str, keys: str, may_be: str | None = None) -> str:
-        """Return a line that was typed.
+        """Return a typed line.
 
         Args:
-            about: What is asked.
-            keys: What may be typed.
-            may_be: The meaning of an empty line. Default: ask again.
+            about: Text of the question.
+            keys: Accepted keys, with descriptions.
+            may_be: Meaning of an empty line. Default: ask again.
         """
         while True:
             line = self._cli.ask(f"{about} ({keys})> ")
@@ -281,7 +280,7 @@ class _Browser:
                 return line.strip() or str(may_be)
 
     def _went_well(self, action: Callable[[GivenT], object], argument: GivenT) -> bool:
-        """Do something; print a refusal, so that the person can try something else."""
+        """Run an action; print a refusal, so that the person can try another action."""
         try:
             action(argument)
         except TuskPointError as error:
@@ -291,7 +290,7 @@ class _Browser:
 
 
 def _number(answer: str, count: int) -> int | None:
-    """Return the index of a number that counts from 1."""
+    """Return the index for a number that counts from 1."""
     if answer.isdecimal() and 1 <= int(answer) <= count:
         return int(answer) - 1
     return None

@@ -65,7 +65,7 @@ def list_checkpoints(
         metadata=None if metadata is None else json_object(metadata, "--metadata"),
         limit=None if most is None else most + 1,
     )
-    # The service lists nothing for a missing thread; a person needs the error.
+    # The service returns an empty list for a missing thread; a person needs the error.
     cli.client.thread(thread_id)
     if cli.out.is_json:
         for checkpoint in islice(checkpoints, most):

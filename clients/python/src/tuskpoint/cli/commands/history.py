@@ -46,7 +46,7 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "ye
 
 
 class TreeOrder(StrEnum):
-    """What a tree is arranged by."""
+    """Arrangement of a tree."""
 
     AGENT = "agent"
     DATE = "date"
@@ -54,7 +54,7 @@ class TreeOrder(StrEnum):
 
 
 class Kind(StrEnum):
-    """What can happen to a thread."""
+    """Kind of event of a thread."""
 
     CHECKPOINT_SAVED = "checkpoint_saved"
     WRITES_SAVED = "writes_saved"
@@ -69,7 +69,7 @@ class Kind(StrEnum):
 
 
 class ShownView(StrEnum):
-    """How much of a checkpoint is read."""
+    """Part of a checkpoint that is read."""
 
     ENTRY = "entry"
     JSON = "json"
@@ -103,7 +103,7 @@ def history(
     if arranged is TreeOrder.PARENT and thread_id is None:
         raise CommandError(Exit.USAGE, "--by parent needs a thread", "name the thread")
     client, most = cli.client, table_limit(limit, is_json=cli.out.is_json)
-    # The service would list nothing for a missing thread; a look-up by ID says so.
+    # The service would return an empty list for a missing thread; a lookup by ID reports the error.
     threads = list(client.threads()) if thread_id is None else [client.thread(thread_id)]
     checkpoints: Iterable[CheckpointRecord]
     if arranged is TreeOrder.PARENT or most is None:
@@ -299,11 +299,11 @@ def print_changes(out: Output, changes: tuple[Change, ...], *, with_framework: b
 
     Args:
         out: The output.
-        changes: The differences.
-        with_framework: Whether channels of the framework are printed too.
+        changes: Differences of the states.
+        with_framework: Whether to print channels of the framework too.
 
     Returns:
-        How many channels of the framework differ and are not printed.
+        Number of channels of the framework that differ and are not printed.
     """
     shown = [change for change in changes if with_framework or not is_of_framework(change.channel)]
     hidden = {change.channel for change in changes} - {change.channel for change in shown}

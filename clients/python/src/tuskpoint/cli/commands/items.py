@@ -1,4 +1,4 @@
-"""`items namespaces`, `search`, `get`, `put`, `delete`: what agents keep beyond one thread."""
+"""`items namespaces`, `search`, `get`, `put`, `delete`: memory of agents beyond one thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ITEMS = typer.Typer(help="Show and change the items of the store, which outlive threads.")
 PROGRAM.add_typer(ITEMS, name="items", rich_help_panel=CHANGE)
 
-_EVERY = 2**32 - 1  # the most that the contract can ask for
+_EVERY = 2**32 - 1  # the most that a request of the contract can name
 _VALUE_WIDTH = 100
 _HOW = 'write labels with periods between them, or a JSON array such as ["users", "ada.l"]'
 
@@ -239,7 +239,7 @@ def delete(
 
 
 def _found(cli: Session, namespace: str, keys: list[str]) -> list[ItemRecord]:
-    """Return items, of which all must be there."""
+    """Return items; all of them must exist."""
     labels = _whole(namespace)
     records = cli.client.get_items([(labels, key) for key in keys])
     for key, record in zip(keys, records, strict=True):
@@ -261,7 +261,7 @@ def _whole(text: str) -> tuple[str, ...]:
 
 
 def _labels(text: str) -> tuple[str, ...]:
-    """Return the labels of a namespace as a person typed it; none for an empty text."""
+    """Return the labels of a typed namespace; an empty text has no labels."""
     if not text.startswith("["):
         return tuple(text.split(".")) if text else ()
     try:
@@ -275,7 +275,7 @@ def _labels(text: str) -> tuple[str, ...]:
 
 
 def _spelled(namespace: tuple[str, ...]) -> str:
-    """Return a namespace as `_labels` reads it."""
+    """Return a namespace in the spelling that `_labels` reads."""
     dotted = ".".join(namespace)
     is_clear = not dotted.startswith("[") and _labels(dotted) == namespace
     return plain(dotted if is_clear else compact(list(namespace)))

@@ -78,7 +78,8 @@ def mcp(
     _load()
     _log_to_stderr()
     if not http:
-        # A read of stdin cannot be cancelled: let Ctrl-C end the process as it ends `cat`.
+        # A read of stdin cannot be cancelled, so Ctrl-C ends the process directly, as it ends
+        # `cat`.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         _run(_serve_stdio(cli.async_client(), has_result_schemas=not no_result_schemas))
         return
@@ -100,7 +101,7 @@ def mcp(
 
 
 def _run(serving: Coroutine[Any, Any, None]) -> None:
-    import asyncio  # takes a while, which help and completion should not
+    import asyncio  # a slow import, which help and completion should not wait for
 
     asyncio.run(serving)
 
@@ -120,7 +121,7 @@ def _load() -> None:
 
 
 def _log_to_stderr() -> None:
-    """Let stderr get the warnings of all packages; stdout belongs to the protocol."""
+    """Write the warnings of all packages to stderr; stdout belongs to the protocol."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
     )
@@ -170,10 +171,11 @@ def _endpoint(
     *,
     is_plaintext_meant: bool,
 ) -> Endpoint:
-    """Return where to listen.
+    """Return the address to listen on.
 
     Raises:
-        CommandError: The address is none, or other machines could do what was not meant.
+        CommandError: The address is malformed, or other machines could call without the intended
+            restrictions.
     """
     from ..._transport.settings.token import TokenFile
     from ...mcp.http import Endpoint, is_loopback, is_wildcard
@@ -227,7 +229,7 @@ def _check_pair(cert_file: Path, key_file: Path) -> None:
 
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert_file, key_file)
-    except OSError as error:  # those of TLS are among them
+    except OSError as error:  # TLS errors are among these errors
         raise CommandError(
             Exit.USAGE,
             f"'{cert_file}' and '{key_file}' cannot be used: {error.strerror or error}",
@@ -260,7 +262,7 @@ def _listen(endpoint: Endpoint) -> socket.socket:
     try:
         return listen(endpoint)
     except OSError as error:
-        # Of a socket's own errors, Python appends the address to the text.
+        # Python appends the address to the text of a socket's own errors.
         is_own = not isinstance(error, socket.gaierror)
         why = os.strerror(error.errno) if is_own and error.errno else error.strerror
         raise CommandError(

@@ -22,11 +22,11 @@ from ..session import Session, json_object
 if TYPE_CHECKING:
     from ..._messages.reports import ThreadRecord
 
-_AT_ONCE = 1000  # threads that one receipt is for
+_AT_ONCE = 1000  # most threads in one receipt
 
 
 def _named(records: list[ThreadRecord]) -> str:
-    """Return threads, and how much is in them, for a question."""
+    """Return threads and their contents in numbers, for a question."""
     count = sum(record.checkpoint_count for record in records)
     names = ", ".join(f"'{record.thread_id}'" for record in records)
     noun = "thread" if len(records) == 1 else "threads"
@@ -133,7 +133,7 @@ def erase(
         raise CommandError(Exit.USAGE, "no thread to erase was named", "give THREAD or --metadata")
     cli.confirm(f"Erase {counted(len(names), 'thread')} for good", is_agreed=yes)
     if output is not None:
-        _write(output, "")  # a file that cannot be written is better known before
+        _write(output, "")  # report a file that cannot be written before the deletion
     with progress(cli.out, "erasing, and waiting until that is certified"):
         receipts = [asdict(cli.client.erase(batch)) for batch in _in_batches(list(names))]
     if output is not None:

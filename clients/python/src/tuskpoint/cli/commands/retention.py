@@ -167,7 +167,7 @@ def preview(
 
 
 def _rules(text: str, tenant: str) -> list[RetentionRule]:
-    """Return the rules of a tenant in a retention file; its own go before those for all."""
+    """Return the rules for a tenant in a retention file: its own, then the rules for all."""
     from ..._messages.retention import RetentionRule
 
     try:

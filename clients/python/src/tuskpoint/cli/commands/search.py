@@ -16,7 +16,7 @@ from ..session import Session, json_object
 
 
 class Mode(StrEnum):
-    """How a search is made."""
+    """Mode of a search."""
 
     LEXICAL = "lexical"
     VECTOR = "vector"

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from ..._messages.reports import ArchiveStatus, SearchStatus, ServerInfo
 
 _FROST_PER_WAL = 1_000_000_000
-_SOON = timedelta(days=1)  # what expires then has not been renewed in time
+_SOON = timedelta(days=1)  # a blob that expires within this time was not renewed in time
 HealthName = Literal["ok", "attention", "not_serving"]
 _STYLES: dict[str, str] = {"ok": "green", "attention": "yellow", "not_serving": "red"}
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether somebody should look.
+    """Health of a server.
 
     Attributes:
-        state: "ok", "attention" (it serves, and something is wrong) or "not_serving".
-        problems: What is wrong, a sentence each.
+        state: "ok", "attention" (the server serves and has a problem) or "not_serving".
+        problems: Problems, a sentence each.
     """
 
     state: HealthName
@@ -49,7 +49,7 @@ def status(cli: Session) -> None:
 
 
 def _is_serving(cli: Session) -> bool:
-    """Ask the server's health service. A server without one counts as serving if it answers."""
+    """Call the server's health service. A server without one counts as serving if it answers."""
     from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
     from ..._transport.methods import Method
@@ -68,7 +68,7 @@ def _is_serving(cli: Session) -> bool:
 
 
 def judge(info: ServerInfo, archive: ArchiveStatus, *, is_serving: bool) -> Health:
-    """Return what is wrong with a server, if anything is."""
+    """Return the health of a server with its problems."""
     problems = []
     if not is_serving:
         problems.append("the server is shutting down, or is not ready")
@@ -197,7 +197,7 @@ def _expiry(archive: ArchiveStatus) -> str:
 
 def _blobs(info: ServerInfo, archive: ArchiveStatus) -> str:
     parts = [plain(info.blob_backend)]
-    if archive.stored_blobs:  # counted where they are paid for
+    if archive.stored_blobs:  # counted by the tenant that pays for them
         parts += [f"{archive.stored_blobs:,} stored", f"{size(archive.billed_bytes)} billed"]
         parts.append(f"{archive.cost / _FROST_PER_WAL:.6f} WAL")
     if archive.spool_bytes:
@@ -209,7 +209,7 @@ def _blobs(info: ServerInfo, archive: ArchiveStatus) -> str:
 
 def _journal(info: ServerInfo, archive: ArchiveStatus) -> str:
     parts = [plain(info.journal_backend)]
-    if archive.journal_bytes:  # only administrators receive it
+    if archive.journal_bytes:  # only administrators receive this field
         parts.append(size(archive.journal_bytes))
     if archive.evicted_bytes:
         parts.append(f"{size(archive.evicted_bytes)} on the blob store only")

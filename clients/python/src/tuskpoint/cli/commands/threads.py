@@ -35,7 +35,7 @@ _STYLES = {"interrupted": "yellow", "failed": "red", "idle": "dim"}
 
 
 class State(StrEnum):
-    """What a thread waits for."""
+    """State of a thread."""
 
     IDLE = "idle"
     INTERRUPTED = "interrupted"

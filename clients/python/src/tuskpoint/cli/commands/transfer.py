@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 IMPORTED, UNCHANGED, PLANNED, FAILED = "imported", "unchanged", "planned", "failed"
 
 _ALL_FAIL = (Unavailable, DeadlineExceeded, Unauthenticated, PermissionDenied)
-"""Errors that every other thread would meet, too."""
+"""Errors that all other threads would have, too."""
 
 Compare = Callable[["Arrival", "Plan", Callable[[], object]], None]
 
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of a thread; `--json` prints it."""
+    """Outcome of a thread; `--json` prints it."""
 
     thread_id: str
     new_thread_id: str
@@ -88,9 +88,9 @@ def import_threads(
     """Bring threads from LangGraph's savers, or from a file of `export`. May be repeated."""
     from ...transfer.arriving import Arrival
 
-    logging.getLogger("langgraph").setLevel(logging.ERROR)  # names types that it does not build
+    logging.getLogger("langgraph").setLevel(logging.ERROR)  # it logs types that it refuses
     with _plain_errors(), ExitStack() as open_things:
-        with progress(cli.out, "reading the source"):  # a file is checked from end to end
+        with progress(cli.out, "reading the source"):  # checks a file from end to end
             opened = open_things.enter_context(closing(_opened(source)))
         arrival = Arrival(cli.client._calls, opened, prefix, agent, restarts=restart_deleted)
         compares = _comparison(cli, opened, open_things) if compare and not dry_run else None
@@ -122,7 +122,7 @@ class _Import:
         self.has_damage = False
 
     def thread(self, thread_id: str, bar: ProgressBar) -> _Outcome:
-        """Import a thread, and say so; other threads go on if it fails."""
+        """Import a thread, and print the outcome. If it fails, other threads continue."""
         from ...transfer.threads import Problem
 
         outcome = _Outcome(thread_id, self._arrival.target_of(thread_id))
@@ -159,7 +159,7 @@ class _Import:
         else:
             self._arrival.write(plan, bar.advance)
             outcome.outcome = IMPORTED
-        # A thread that went on here differs, as it may.
+        # A thread that continued on this server may differ.
         if self._compare is not None and not plan.is_ahead:
             self._compare(self._arrival, plan, bar.advance)
             outcome.compared = True
@@ -170,7 +170,7 @@ class _Import:
 
 
 def _say_error(cli: Session, message: str, hint: str) -> None:
-    """Print the problem of one thread, for people, while others go on."""
+    """Print the problem of a thread for people. Other threads continue."""
     if not cli.out.is_json:
         text = f"{message.rstrip('. ')}: {hint}" if hint else message
         line = cli.out.styled("error: ", "bold red").append(plain(text))
@@ -178,7 +178,7 @@ def _say_error(cli: Session, message: str, hint: str) -> None:
 
 
 def _conclude(cli: Session, outcomes: list[_Outcome], *, has_damage: bool) -> None:
-    """Print the sums; raise if a thread failed."""
+    """Print the totals; raise if a thread failed."""
     for kind, says in (
         (IMPORTED, "imported"),
         (PLANNED, "would import"),
@@ -215,7 +215,7 @@ def _opened(name: str) -> Source:
 
 
 def _comparison(cli: Session, source: Source, open_things: ExitStack) -> Compare:
-    """Return what compares a thread with its source."""
+    """Return the object that compares a thread with its source."""
     from ...transfer.lines import LinesSource
     from ...transfer.threads import Problem
 
@@ -250,7 +250,7 @@ def _comparison(cli: Session, source: Source, open_things: ExitStack) -> Compare
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """End the command where a thread, or the whole source, cannot be moved."""
+    """End the command with one error if a thread, or the whole source, cannot be moved."""
     from ...transfer.threads import Problem
 
     try:

@@ -1,4 +1,4 @@
-"""How results look: tables, trees and words for people, JSON for programs, progress on stderr.
+"""Output of results: tables, trees and words for people, JSON for programs, progress on stderr.
 
-It must never call the service or decide how the program ends.
+Must never call the service or decide how the program ends.
 """

@@ -1,4 +1,4 @@
-"""One checkpoint for people: where it is from, its state, its questions and pending writes."""
+"""Output of one checkpoint for people: origin, state, questions and pending writes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
 _ERROR = "__error__"
 _INDENT = "  "
-_VALUE_WIDTH = 100  # of a value on one line, also where lines have no end
-# What LangGraph keeps for itself. `__root__`, `__previous__` and `__end__` are what an agent wrote.
+_VALUE_WIDTH = 100  # most characters of a value on one line, even without a limit on lines
+# Channels of LangGraph itself. An agent writes `__root__`, `__previous__` and `__end__`.
 _OF_FRAMEWORK = re.compile(
     r"__(?!root__|previous__|end__).+__|__pregel_.+|(branch|join|start):.+", re.DOTALL
 )
 
 
 def is_of_framework(channel: str) -> bool:
-    """Return whether a channel leads a graph from node to node, and holds nothing of the agent."""
+    """Return whether a channel only controls a graph, and contains no data of the agent."""
     return _OF_FRAMEWORK.fullmatch(channel) is not None
 
 
 def durability_text(out: Output, durability: str) -> Text:
-    """Return how safe a checkpoint is, in its colour."""
+    """Return the durability of a checkpoint, in its colour."""
     return out.styled(durability, "green" if durability == "certified" else "dim")
 
 
@@ -65,16 +65,16 @@ def show_state(
     is_asked_again: bool = False,
     with_framework: bool = False,
 ) -> int:
-    """Print the state of a checkpoint that was read in the JSON view, and its pending writes.
+    """Print the state and the pending writes of a checkpoint that was read in the JSON view.
 
     Args:
         out: The output.
         checkpoint: The checkpoint.
-        is_asked_again: As for `answered_interrupts`.
-        with_framework: Whether channels of the framework are shown too.
+        is_asked_again: See `answered_interrupts`.
+        with_framework: Whether to show channels of the framework too.
 
     Returns:
-        How many channels and writes of the framework are not shown.
+        Number of channels and writes of the framework that are not shown.
     """
     state = {
         name: value
@@ -94,7 +94,7 @@ def show_state(
 
 
 def note_hidden(out: Output, count: int) -> None:
-    """Say that channels of the framework are not shown, if there are any."""
+    """Print a remark about hidden channels of the framework, if there are any."""
     if count:
         verb = "is" if count == 1 else "are"
         out.note(f"{counted(count, 'channel')} of the framework {verb} hidden: --all shows all")
@@ -103,7 +103,7 @@ def note_hidden(out: Output, count: int) -> None:
 def questions_of(
     checkpoint: CheckpointRecord, *, is_asked_again: bool
 ) -> tuple[list[OpenInterrupt], list[OpenInterrupt]]:
-    """Return the interrupts that wait for an answer, and those that have one."""
+    """Return the interrupts that wait for an answer, and the interrupts that have an answer."""
     from ..._messages.checkpoints.interrupts import answered_interrupts, open_interrupts
 
     waiting = open_interrupts(checkpoint)

@@ -1,7 +1,7 @@
-"""How lists keep to the width: parts of a line are shown whole, cut, or left out.
+"""Fitting of lists into the width: parts of a line are shown whole, cut, or left out.
 
-A part that a person may paste into another command, such as an ID, is never cut. Where there is
-no room, whole parts are left out instead, the least important first.
+A part that a person may paste into another command, such as an ID, is never cut. If the
+width is too small, whole parts are left out instead, the least important first.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 GAP = 2
-_LEAST_TEXT = 16  # characters of a text that is cut
+_LEAST_TEXT = 16  # least characters of a text that is cut
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """How a part of a line, or a column of a table, gives way.
+    """A part of a line, or a column of a table, and its priority.
 
     Attributes:
         heading: The heading of the column; empty in a line.
-        rank: 0 for a part that is always shown. Others are left out, the greatest rank first.
-        is_text: Whether it may be cut at its end.
+        rank: 0 for a part that is always shown. Other parts are left out, the greatest rank first.
+        is_text: Whether the part may be cut at its end.
     """
 
     heading: str = ""
@@ -33,12 +33,12 @@ class Part:
 
 
 def widths(parts: Sequence[Part], natural: Sequence[int], width: int) -> dict[int, int]:
-    """Return the parts that are shown, by index, and the width of each.
+    """Return the indexes of the shown parts, and the width of each.
 
     Args:
         parts: The parts.
-        natural: The width of each when it is shown whole.
-        width: The width of the line. Parts of rank 0 that are not texts may exceed it.
+        natural: Width of each part when shown whole.
+        width: Width of the line. Parts of rank 0 that are not texts may exceed it.
     """
     shown = {
         index: min(natural[index], _LEAST_TEXT) if part.is_text else natural[index]
@@ -71,7 +71,7 @@ class Line:
         self._texts: list[Text] = []
 
     def add(self, text: str, style: str = "", *, rank: int = 0, is_text: bool = False) -> Line:
-        """Add a part, which is safe to print; an empty one is left out. Return the line."""
+        """Add a part, which is safe to print; skip an empty part. Return the line."""
         from rich.text import Text
 
         self._parts.append(Part("", rank, is_text))
@@ -79,13 +79,13 @@ class Line:
         return self
 
     def fitted(self, width: int) -> Text:
-        """Return the line for a width."""
+        """Return the line fitted into a width."""
         shown = widths(self._parts, [text.cell_len for text in self._texts], width)
         return _joined([(self._texts[index], shown[index]) for index in sorted(shown)])
 
 
 class Tree:
-    """A line and the trees below it.
+    """A line, and the trees below it.
 
     Args:
         line: The line.
@@ -96,14 +96,14 @@ class Tree:
         self.children: list[Tree] = []
 
     def add(self, line: Line) -> Tree:
-        """Add a tree of one line below this one; return it."""
+        """Add a tree of one line below this tree; return the new tree."""
         child = Tree(line)
         self.children.append(child)
         return child
 
 
 def tree_lines(tree: Tree, width: int, *, is_unicode: bool = True) -> Iterator[Text]:
-    """Yield the lines of a tree. It may be thousands of levels deep."""
+    """Yield the lines of a tree, which may be thousands of levels deep."""
     from rich.text import Text
 
     branch, last, down = ("├── ", "└── ", "│   ") if is_unicode else ("+-- ", "`-- ", "|   ")
@@ -123,12 +123,12 @@ def tree_lines(tree: Tree, width: int, *, is_unicode: bool = True) -> Iterator[T
 def table_lines(
     columns: Sequence[Part], rows: Iterable[Sequence[str | Text]], width: int
 ) -> Iterator[Text]:
-    """Yield the lines of a table. A column without any text is left out.
+    """Yield the lines of a table. Skip columns without any text.
 
     Args:
         columns: The columns.
         rows: The cells, already safe to print.
-        width: The width of a line.
+        width: Width of a line.
     """
     from rich.text import Text
 

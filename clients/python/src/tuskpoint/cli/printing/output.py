@@ -1,8 +1,8 @@
-"""What commands print, and where: tables, trees and sentences for people, JSON for programs.
+"""Output of commands: tables, trees and sentences for people, JSON for programs.
 
-What was asked for goes to stdout; errors, warnings, questions' echoes and progress go to stderr.
-Colour is used at a terminal only, and not if `NO_COLOR` is set. Texts that agents wrote are never
-read as markup, and nothing in them reaches the terminal that it would obey (`words.plain`).
+Results go to stdout. Errors, warnings, echoes of questions and progress go to stderr. Colour is
+used only at a terminal, and not if `NO_COLOR` is set. Texts of agents are never read as markup, and
+their control characters never reach the terminal (`words.plain`).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-_LIST_WIDTH = 100  # of tables and trees where the width is not known
-_NO_TERMINAL_WIDTH = 10_000  # nothing else is cut for a file or a pipe that gives no width
+_LIST_WIDTH = 100  # width of tables and trees if the width is unknown
+_NO_TERMINAL_WIDTH = 10_000  # a file or a pipe cuts only tables and trees
 _JSON_INDENT = 2
 
 ItemT = TypeVar("ItemT")
 
 
 class Output:
-    """Prints for one command.
+    """Prints the output of one command.
 
     Args:
-        is_json: Whether programs read it.
+        is_json: Whether programs read the output.
         is_colored: Whether colour is used if stdout or stderr is a terminal.
-        is_aside: Whether what people read goes to stderr, because programs read stdout.
+        is_aside: Whether text for people goes to stderr, because programs read stdout.
     """
 
     def __init__(self, *, is_json: bool, is_colored: bool = True, is_aside: bool = False) -> None:
@@ -45,31 +45,31 @@ class Output:
 
     @cached_property
     def stdout(self) -> Console:
-        """The console of results for people."""
+        """Console for results for people."""
         return self._console(sys.stdout)
 
     @cached_property
     def stderr(self) -> Console:
-        """The console of errors and progress."""
+        """Console for errors and progress."""
         return self._console(sys.stderr)
 
     @property
     def screen(self) -> Console:
-        """Where people read: stdout, unless a program reads that."""
+        """Console for people: stdout, unless a program reads stdout."""
         return self.stderr if self._is_aside else self.stdout
 
     def aside(self) -> Output:
-        """Return an output for people that leaves stdout to a program, if one reads it."""
+        """Return an output for people that leaves stdout to a program, if one reads stdout."""
         return Output(is_json=False, is_colored=self._is_colored, is_aside=self.is_json)
 
     @property
     def width(self) -> int:
-        """How many characters a line of a list has."""
+        """Characters on a line of a list."""
         width = self.screen.width
         return _LIST_WIDTH if width == _NO_TERMINAL_WIDTH else width
 
     def object(self, shape: Any) -> None:
-        """Print the one result of a command as JSON."""
+        """Print the only result of a command as JSON."""
         self._write(shapes.text(shape, is_unicode=_is_unicode(sys.stdout), indent=_JSON_INDENT))
 
     def line(self, shape: Any) -> None:
@@ -77,16 +77,16 @@ class Output:
         self._write(shapes.text(shape, is_unicode=_is_unicode(sys.stdout)))
 
     def say(self, text: str | Text) -> None:
-        """Print a sentence for people; programs do not get it."""
+        """Print a sentence for people; omit it for programs."""
         if not self.is_json:
             self.put(text)
 
     def put(self, text: str | Text, *, console: Console | None = None) -> None:
-        """Print a line as it is: it is neither cut nor broken."""
+        """Print a line unchanged, neither cut nor broken."""
         (console or self.screen).print(text, soft_wrap=True)
 
     def lines(self, lines: Iterable[str]) -> None:
-        """Print lines for people as they are; quick, as a state may have 100,000s of them."""
+        """Print lines for people unchanged, fast: a state may have 100,000s of lines."""
         if not self.is_json:
             self.screen.file.writelines(f"{line}\n" for line in lines)
 
@@ -96,17 +96,17 @@ class Output:
             self.stderr.print(self.dim(plain(text)), soft_wrap=True)
 
     def table(self, columns: Sequence[Part], rows: Iterable[Sequence[str | Text]]) -> None:
-        """Print a table that keeps to the width.
+        """Print a table that fits the width.
 
         Args:
-            columns: The columns; those without any text are left out.
+            columns: The columns. Columns without any text are left out.
             rows: The cells, already safe to print.
         """
         for line in table_lines(columns, rows, self.width):
             self.put(line)
 
     def fields(self, pairs: Iterable[tuple[str, str | Text]]) -> None:
-        """Print names and values below one another; what is empty is left out."""
+        """Print names and values below one another; skip empty values."""
         rows = [(name, value) for name, value in pairs if value]
         width = max((len(name) for name, _ in rows), default=0)
         for name, value in rows:
@@ -115,18 +115,18 @@ class Output:
             self.put(line)
 
     def tree(self, tree: Tree) -> None:
-        """Print a tree that keeps to the width."""
+        """Print a tree that fits the width."""
         for line in tree_lines(tree, self.width, is_unicode=_is_unicode(self.screen.file)):
             self.put(line)
 
     def styled(self, text: str, style: str) -> Text:
-        """Return a text in a style, which what is appended to it does not have."""
+        """Return a text in a style that does not extend to appended text."""
         from rich.text import Text
 
         return Text(no_wrap=True, overflow="ellipsis").append(text, style)
 
     def dim(self, text: str) -> Text:
-        """Return a text of less weight."""
+        """Return a text in a dim style."""
         return self.styled(text, "dim")
 
     def _write(self, text: str) -> None:
@@ -137,7 +137,7 @@ class Output:
         from rich.console import Console
 
         class PipeConsole(Console):
-            """A console that leaves closed pipes to the program."""
+            """A console that passes errors of closed pipes to the program."""
 
             def on_broken_pipe(self) -> None:
                 raise
@@ -156,7 +156,7 @@ class Output:
 
 
 def head(stream: Iterable[ItemT], limit: int | None) -> tuple[list[ItemT], bool]:
-    """Return what is found up to a limit, and whether there is more."""
+    """Return items up to a limit, and whether there are more."""
     if limit is None:
         return list(stream), False
     items = list(islice(stream, limit + 1))

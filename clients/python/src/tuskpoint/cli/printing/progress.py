@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 BYTES = "bytes"
 
-_RATE_SECONDS = 10.0  # over which the rate is measured
+_RATE_SECONDS = 10.0  # seconds over which the rate is measured
 
 
 class ProgressBar(Protocol):
-    """The progress of long work."""
+    """Progress of long work."""
 
     def advance(self, amount: int = 1) -> None:
-        """Add to what is done."""
+        """Add to the completed amount."""
         ...
 
     def reach(self, amount: int, doing: str = "", total: int | None = None) -> None:
-        """Set what is done in all and, if they change, the work's name and its total."""
+        """Set the completed amount and, if they change, the name and the total of the work."""
         ...
 
 
@@ -46,15 +46,15 @@ def progress(
     noun: str = "",
     is_streaming: bool = False,
 ) -> Iterator[ProgressBar]:
-    """Show how far the work in this block is.
+    """Show the progress of the work in this block.
 
     Args:
-        output: Where to.
-        doing: What is being done.
-        total: How much there is to do; `None` if that is not known.
-        noun: What is counted: "bytes", or the name of one; empty if nothing is.
-        is_streaming: Whether the work prints results as it goes. Then nothing is shown if they
-            go to the same terminal.
+        output: Output of the command.
+        doing: Name of the work.
+        total: Total amount of the work; `None` if unknown.
+        noun: Counted unit: "bytes", or the name of one item; empty if nothing is counted.
+        is_streaming: Whether the work prints results while it runs. Then no bar is shown if the
+            results go to the same terminal.
     """
     if not sys.stderr.isatty() or (is_streaming and sys.stdout.isatty()):
         yield _NoProgressBar()
@@ -81,7 +81,7 @@ def progress(
         task = display.add_task(doing, total=total)
 
         class VisibleBar:
-            """A bar that is seen."""
+            """A visible bar."""
 
             def advance(self, amount: int = 1) -> None:
                 display.advance(task, amount)
@@ -93,19 +93,19 @@ def progress(
 
 
 def _amount(noun: str) -> list[ProgressColumn]:
-    """Return the columns that show how much is done, and how fast."""
+    """Return the columns that show the completed amount and the rate."""
     from rich.progress import DownloadColumn, ProgressColumn, TransferSpeedColumn
     from rich.text import Text
 
     class Count(ProgressColumn):
-        """How many of how many."""
+        """Completed amount and total."""
 
         def render(self, task: Task) -> Text:
             done = f"{task.completed:,.0f}"
             return Text(done if task.total is None else f"{done}/{task.total:,.0f}")
 
     class Rate(ProgressColumn):
-        """How many in a second."""
+        """Amount per second."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed

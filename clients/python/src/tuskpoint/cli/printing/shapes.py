@@ -1,6 +1,6 @@
-"""What `--json` prints: the client's records as JSON objects with stable snake_case keys. Pure.
+"""Output of `--json`: the client's records as JSON objects with stable snake_case keys. Pure.
 
-Times are ISO 8601 in UTC, lengths of time are seconds (`_s`), sizes are bytes. Every key is
+Times are ISO 8601 in UTC, durations are seconds (`_s`), sizes are bytes. Every key is
 always present; a missing value is null.
 """
 
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 Shape = dict[str, Any]
 
-# What JSON lets stand and a terminal obeys: the controls that are not ASCII's first, and what
-# breaks lines or turns the direction of writing. They occur within texts only, where an escape
-# means the same.
+# Characters that are valid in JSON and control a terminal: controls outside of ASCII, line
+# separators, and characters that change the direction of writing. They occur only within texts,
+# where an escape has the same meaning.
 _OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def time(moment: datetime | None) -> str | None:
-    """Return a time as JSON has it."""
+    """Return a time as a JSON value."""
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def seconds(length: timedelta | None) -> float | None:
-    """Return a length of time as JSON has it."""
+    """Return a duration as a JSON value."""
     return None if length is None else length.total_seconds()
 
 
 def record(content: Any) -> Any:
-    """Return a record of the client, or what it holds, as JSON has it."""
+    """Return a record of the client, or a value in it, as a JSON value."""
     if is_dataclass(content) and not isinstance(content, type):
         return {key: record(value) for key, value in asdict(content).items()}
     if isinstance(content, dict):
@@ -60,7 +60,7 @@ def record(content: Any) -> Any:
 
 
 def thread(thread_record: ThreadRecord, *, is_whole: bool) -> Shape:
-    """Return a thread; its numbers and heads are null in a listing, which does not have them."""
+    """Return the shape of a thread. A listing has no counts and heads: they are null."""
     return {
         "thread_id": thread_record.thread_id,
         "incarnation": thread_record.incarnation,
@@ -79,12 +79,12 @@ def thread(thread_record: ThreadRecord, *, is_whole: bool) -> Shape:
 
 
 def preview(retention: RetentionPreview) -> Shape:
-    """Return what retention rules would delete."""
+    """Return the shape of a retention preview."""
     return {**record(retention), "rules": [rule(each) for each in retention.rules]}
 
 
 def rule(retention_rule: RetentionRule) -> Shape:
-    """Return a retention rule."""
+    """Return the shape of a retention rule."""
     shape = asdict(retention_rule)
     for name in ("delete_after", "keep_for"):
         shape[f"{name}_s"] = seconds(shape.pop(name))
@@ -92,14 +92,14 @@ def rule(retention_rule: RetentionRule) -> Shape:
 
 
 def manifest_entry(stored: ManifestRecord) -> Shape:
-    """Return a stored checkpoint, as the manifest of its thread has it."""
+    """Return the shape of a stored checkpoint in the manifest of its thread."""
     shape: Shape = record(stored)
     shape["write_segments"] = shape.pop("writes")
     return shape
 
 
 def entry(checkpoint_record: CheckpointRecord) -> Shape:
-    """Return a checkpoint without its state."""
+    """Return the shape of a checkpoint without its state."""
     return {
         "thread_id": checkpoint_record.thread_id,
         "checkpoint_ns": checkpoint_record.checkpoint_ns,
@@ -120,7 +120,7 @@ def entry(checkpoint_record: CheckpointRecord) -> Shape:
 
 
 def checkpoint(checkpoint_record: CheckpointRecord) -> Shape:
-    """Return a checkpoint that was read in the JSON view, with its state and pending writes."""
+    """Return the shape of a checkpoint in the JSON view, with its state and pending writes."""
     return {
         **entry(checkpoint_record),
         "state": checkpoint_record.state,
@@ -138,7 +138,7 @@ def checkpoint(checkpoint_record: CheckpointRecord) -> Shape:
 
 
 def event(change: ThreadEvent, *, with_state: bool) -> Shape:
-    """Return a change of a thread."""
+    """Return the shape of a change of a thread."""
     shape = None
     if change.checkpoint is not None:
         shape = checkpoint(change.checkpoint) if with_state else entry(change.checkpoint)
@@ -154,24 +154,24 @@ def event(change: ThreadEvent, *, with_state: bool) -> Shape:
 
 
 def difference(diff: Diff) -> Shape:
-    """Return what differs between two checkpoints."""
+    """Return the shape of a difference between two checkpoints."""
     return {"changes": [asdict(change) for change in diff.changes], "truncated": diff.truncated}
 
 
 def verdict(checkpoint_verdict: CheckpointVerdict) -> Shape:
-    """Return what reading a stored checkpoint back showed."""
+    """Return the shape of the verdict on a stored checkpoint."""
     return {"kind": "verdict", **asdict(checkpoint_verdict)}
 
 
 def verification(outcome: Verification) -> Shape:
-    """Return the outcome of a verification; its failures are among the verdicts before."""
+    """Return the shape of a verification without its failures, which precede it as verdicts."""
     total = asdict(outcome)
     del total["failures"]
     return {"kind": "total", **total}
 
 
 def search(results: SearchResults) -> Shape:
-    """Return what a search found, and how."""
+    """Return the shape of a search: its results and its mode."""
     return {
         "mode": results.mode,
         "metric": results.metric,
@@ -183,12 +183,12 @@ def search(results: SearchResults) -> Shape:
 
 
 def text(shape: Any, *, is_unicode: bool, indent: int | None = None) -> str:
-    """Return a shape as JSON text, in which everything that a terminal would obey is escaped.
+    """Return a shape as JSON text in which all characters that control a terminal are escaped.
 
     Args:
         shape: The shape.
-        is_unicode: Whether the text may hold more than ASCII.
-        indent: Spaces of each level, for people; one line without.
+        is_unicode: Whether the text may contain characters outside of ASCII.
+        indent: Spaces for each level, for people. Without `indent`, the text is one line.
     """
     json_text = json.dumps(shape, ensure_ascii=not is_unicode, indent=indent)
     return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", json_text)

@@ -1,4 +1,4 @@
-"""Checkpoints as trees for people, newest first."""
+"""Trees of checkpoints for people, newest first."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _NOBODY = "no agent named"
 
 
 def times_of(checkpoints: Iterable[CheckpointRecord]) -> Times:
-    """Return how the times of checkpoints are spelled in one tree."""
+    """Return the spelling of the times of checkpoints in one tree."""
     return Times(checkpoint.created for checkpoint in checkpoints)
 
 
 def checkpoint_line(
     line: Line, checkpoint: CheckpointRecord, times: Times, *, is_latest: bool = False
 ) -> Line:
-    """Add a checkpoint to a line: ID, time, label, what happened. Return the line."""
+    """Add a checkpoint to a line: ID, time, label, summary. Return the line."""
     line.add(short_id(checkpoint.checkpoint_id), "cyan")
     line.add(times.text(checkpoint.created), "dim", rank=4)
     line.add("latest" if is_latest else "", "bold green", rank=1)
     line.add(f"[{plain(checkpoint.label)}]" if checkpoint.label else "", "magenta", rank=3)
     line.add(_origin(checkpoint), "yellow", rank=2)
-    # The service's own summary of a rollback begins with where it went, which is printed already.
+    # The line already has the origin, with which the service's own summary of a rollback starts.
     summary = checkpoint.summary.removeprefix(
         f"Rolled back to {checkpoint.lineage.rolled_back_from}: "
     )
@@ -56,7 +56,7 @@ def _origin(checkpoint: CheckpointRecord) -> str:
 def by_agent(
     checkpoints: Iterable[CheckpointRecord],
 ) -> dict[str, dict[str, list[CheckpointRecord]]]:
-    """Return agents, their threads and the checkpoints of these, each newest first."""
+    """Return agents, their threads and the threads' checkpoints, each newest first."""
     agents: dict[str, dict[str, list[CheckpointRecord]]] = {}
     for checkpoint in newest(checkpoints, None):
         threads = agents.setdefault(checkpoint.agent_id, {})
@@ -65,7 +65,7 @@ def by_agent(
 
 
 def agent_tree(checkpoints: Sequence[CheckpointRecord]) -> Tree:
-    """Return agents, below them their threads, below them their checkpoints."""
+    """Return a tree of agents, their threads and the threads' checkpoints."""
     tree = Tree(Line().add("agents", "dim"))
     times = times_of(checkpoints)
     for agent, threads in by_agent(checkpoints).items():
@@ -79,7 +79,7 @@ def agent_tree(checkpoints: Sequence[CheckpointRecord]) -> Tree:
 
 
 def date_tree(checkpoints: Sequence[CheckpointRecord]) -> Tree:
-    """Return days of this machine's time zone, below them the checkpoints of all threads."""
+    """Return a tree of days, in this machine's time zone, and the checkpoints of all threads."""
     tree = Tree(Line().add("days", "dim"))
     times = times_of(checkpoints)
     days: dict[str, Tree] = {}
@@ -99,13 +99,13 @@ def thread_tree(
     latest_first: Sequence[CheckpointRecord],
     label: Label | None = None,
 ) -> Tree:
-    """Return a thread: its latest line of checkpoints, and the branches where they leave it.
+    """Return the tree of a thread: its latest line of checkpoints, and the branches beside it.
 
     Args:
         thread_id: The thread.
-        agent: Who drives it; may be empty.
-        latest_first: Its checkpoints.
-        label: Makes the line of a checkpoint. Default: `checkpoint_line`.
+        agent: Agent that drives the thread; may be empty.
+        latest_first: Checkpoints of the thread, latest first.
+        label: Returns the line of a checkpoint. Default: `checkpoint_line`.
     """
     if label is None:
         times = times_of(latest_first)
@@ -129,10 +129,10 @@ def thread_tree(
 
 
 def _add_lines(place: Tree, latest_first: Sequence[CheckpointRecord], label: Label) -> None:
-    """Add the line that leads to the latest, then, where they leave it, those that do not.
+    """Add the line that leads to the latest checkpoint, and the other lines where they branch off.
 
-    Each line is walked from its end to where it meets one that was walked before, so that a
-    thread of thousands is no deeper than it has branches.
+    The function follows each line from its end up to a checkpoint of an earlier line. So the tree
+    of a thread with thousands of checkpoints is only as deep as the thread has branches.
     """
     by_id = {checkpoint.checkpoint_id: checkpoint for checkpoint in latest_first}
     nodes: dict[str, Tree] = {}
@@ -153,10 +153,10 @@ def _add_lines(place: Tree, latest_first: Sequence[CheckpointRecord], label: Lab
 def _line_from(
     end: CheckpointRecord, by_id: dict[str, CheckpointRecord], nodes: dict[str, Tree]
 ) -> list[CheckpointRecord]:
-    """Return a checkpoint and its ancestors that are known and not in the tree yet."""
+    """Return a checkpoint and its known ancestors that are not in the tree yet."""
     line: dict[str, CheckpointRecord] = {}
     checkpoint: CheckpointRecord | None = end
-    # Parents are what clients say, so that they may lead round in a circle.
+    # Clients choose parents, so parents may form a cycle.
     while (
         checkpoint is not None
         and checkpoint.checkpoint_id not in nodes

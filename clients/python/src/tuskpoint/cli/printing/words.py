@@ -1,4 +1,4 @@
-"""How times, sizes and texts are spelled for people. Pure."""
+"""Spelling of times, sizes and texts for people. Pure."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-_SHORT_ID = 18  # the three groups of a UUIDv6 that hold its time, to 100 nanoseconds
+_SHORT_ID = 18  # the three groups of a UUIDv6 that contain its time, to 100 nanoseconds
 _UUID = 36
-_JOINER = "\u200d"  # holds emoji together
+_JOINER = "\u200d"  # joins the parts of an emoji
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def now() -> datetime:
-    """Return the time, aware."""
+    """Return the current time, aware."""
     return datetime.now(UTC)
 
 
 def ago(moment: datetime | None, at: datetime | None = None) -> str:
-    """Return how long ago something was, or how soon it will be; empty for no time.
+    """Return the distance of a time in words, past or future; empty for no time.
 
     Args:
-        moment: When.
-        at: Seen from when. Default: from now.
+        moment: The time.
+        at: Reference time. Default: now.
     """
     if moment is None:
         return ""
@@ -36,13 +36,13 @@ def ago(moment: datetime | None, at: datetime | None = None) -> str:
 
 
 class Times:
-    """How the times of one list are spelled: how long ago each was.
+    """Spelling of the times of one list as distances in words.
 
-    If two lines would say the same, the time itself follows.
+    If two lines would have the same words, the time itself follows.
 
     Args:
-        moments: The times of all lines.
-        at: Seen from when. Default: from now.
+        moments: Times of all lines.
+        at: Reference time. Default: now.
     """
 
     def __init__(self, moments: Iterable[datetime | None], at: datetime | None = None) -> None:
@@ -51,7 +51,7 @@ class Times:
         self._has_time = len({ago(moment, self._at) for moment in known}) < len(known)
 
     def text(self, moment: datetime | None) -> str:
-        """Return one of the times; empty for no time."""
+        """Return one of the times in words; empty for no time."""
         relative = ago(moment, self._at)
         if moment is None or not self._has_time:
             return relative
@@ -65,7 +65,7 @@ class Times:
 
 
 def _away(seconds: float) -> str:
-    """Return how long ago something was, in words; negative seconds are in the future."""
+    """Return a distance of time in words; negative seconds are in the future."""
     if abs(seconds) < _MINUTE:
         return "just now" if seconds > -1 else "in a moment"
     length = span(timedelta(seconds=abs(seconds)))
@@ -73,7 +73,7 @@ def _away(seconds: float) -> str:
 
 
 def span(length: timedelta) -> str:
-    """Return a length of time in its largest whole unit."""
+    """Return a duration in its largest whole unit."""
     seconds = length.total_seconds()
     if seconds < _MINUTE:
         return f"{seconds:g} s"
@@ -85,11 +85,11 @@ def span(length: timedelta) -> str:
 
 
 def moment(time: datetime | None, at: datetime | None = None) -> str:
-    """Return a time of this machine's time zone, to the second, and how long ago it was.
+    """Return a time in this machine's time zone, to the second, and its distance in words.
 
     Args:
-        time: When; "never" for no time.
-        at: Seen from when. Default: from now.
+        time: The time; `None` returns "never".
+        at: Reference time. Default: now.
     """
     if time is None:
         return "never"
@@ -113,10 +113,10 @@ def counted(count: int, noun: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text on one line and without anything that a terminal would obey.
+    """Return a text on one line and without characters that control a terminal.
 
-    Names, labels and summaries are what agents wrote. A control character in one, or one that
-    turns the direction of writing, is shown as its escape.
+    Agents write names, labels and summaries. Control characters in them, and characters that change
+    the direction of writing, are shown as escapes.
     """
     if text.isprintable():
         return text
@@ -134,7 +134,7 @@ def _visible(character: str) -> str:
 
 
 def shell_word(text: str) -> str:
-    """Return a text as one word of a shell's line, in which a terminal obeys nothing."""
+    """Return a text as one word of a shell's line, without characters that control a terminal."""
     if text.isprintable():
         return shlex.quote(text)
     return f"$'{''.join(map(_in_shell, text))}'"
@@ -152,7 +152,7 @@ def _in_shell(character: str) -> str:
 def short_id(checkpoint_id: str) -> str:
     """Return the part of a checkpoint's ID that is unique in its thread.
 
-    That is its time. An ID that is not a UUIDv6 is returned whole.
+    For a UUIDv6 that part is its time. Any other ID is returned whole.
     """
     is_uuid6 = (
         len(checkpoint_id) == _UUID
@@ -168,7 +168,7 @@ def compact(value: Any) -> str:
 
 
 def value_lines(value: Any, width: int) -> list[str]:
-    """Return a value as JSON: on one line if that is no wider than `width`, else indented."""
+    """Return a value as JSON: on one line if no wider than `width`, else indented."""
     line = plain(compact(value))
     if len(line) <= width or not isinstance(value, dict | list):
         return [line]

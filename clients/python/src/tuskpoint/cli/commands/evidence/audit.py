@@ -1,4 +1,4 @@
-"""`tuskpoint audit`: checks what is stored, with no server at all, and reports what it found."""
+"""`tuskpoint audit`: checks stored data without a server, and reports the result."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ ThreadOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The options that say how sealed blobs are opened."""
+    """Options that name the keys of sealed blobs."""
 
     file: Path | None = None
     command: str = ""
@@ -139,7 +139,7 @@ class _Keys:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """The source, the keys and the files of an audit."""
+    """Source, keys and files of an audit."""
 
     aggregators: list[str]
     blob_dir: Path | None
@@ -321,7 +321,7 @@ def _needs_libraries() -> None:
 
 
 def _run(session: Session, order: _Order, audit: Audit) -> None:
-    """Audit, write the reports, and end with the code of the result."""
+    """Audit, write the reports, and exit with the code of the result."""
     import asyncio
 
     from ....audit.reading import Bounds
@@ -345,7 +345,7 @@ def _run(session: Session, order: _Order, audit: Audit) -> None:
 
 
 def _unwrap(keys: _Keys) -> Unwrap | None:
-    """Return what opens sealed roots; `None` if no key was given."""
+    """Return the function that opens sealed roots, or `None` if no key was given."""
     from ....audit.keys import check_private, of_command, of_text
 
     text, name = os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE
@@ -450,7 +450,7 @@ def _write(path: Path | None, text: Callable[[], str]) -> None:
 
 
 def _code(report: Report) -> Exit:
-    """Return the exit code of a result: no hash, no pass."""
+    """Return the exit code of a result: without a checked hash, an audit does not pass."""
     from ....audit.verdicts import Result
 
     return {
@@ -461,7 +461,7 @@ def _code(report: Report) -> Exit:
     }[Result(report.findings["result"])]
 
 
-# --- showing ---------------------------------------------------------------------------
+# --- printing --------------------------------------------------------------------------
 
 
 def _show(session: Session, report: Report) -> None:

@@ -1,4 +1,4 @@
-"""The commands that make threads from others: fork, roll back, hand off, take snapshots.
+"""Commands that derive threads from other threads: fork, rollback, hand-off, snapshot.
 
-Their modules add commands to the program when they are imported, as those of `commands` do.
+Like the modules of `commands`, these modules add commands to the program when they are imported.
 """

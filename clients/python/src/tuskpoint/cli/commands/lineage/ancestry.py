@@ -33,14 +33,14 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How one checkpoint came from another.
+    """The origin of a checkpoint in another checkpoint.
 
     Attributes:
         kind: "save", "rollback", "fork" or "adoption".
-        origin: Where it came from.
-        result: The checkpoint that came from it.
-        created: When that was made.
-        summary: What happened then.
+        origin: Checkpoint from which `result` came.
+        result: Checkpoint that came from `origin`.
+        created: Time of the creation of `result`.
+        summary: One sentence about what happened.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class _Step:
 
     @property
     def shape(self) -> shapes.Shape:
-        """The step as `--json` prints it."""
+        """JSON object of the step, as `--json` prints it."""
         return {
             "kind": self.kind,
             "from": asdict(self.origin),
@@ -119,11 +119,11 @@ def _steps(steps: Iterable[LineageStep]) -> list[_Step]:
 
 
 def _leading_to(record: CheckpointRecord, entries: Sequence[CheckpointRecord]) -> list[_Step]:
-    """Return the steps from the first checkpoint of the thread to this one, oldest first."""
+    """Return the steps from the first checkpoint of the thread to a checkpoint, oldest first."""
     by_id = {entry.checkpoint_id: entry for entry in entries}
     steps: list[_Step] = []
     passed: set[str] = set()
-    # Parents are what clients say, so that they may lead round in a circle.
+    # Clients choose parents, so parents may form a cycle.
     while record.checkpoint_id not in passed:
         passed.add(record.checkpoint_id)
         if record.lineage.rolled_back_from:
@@ -137,7 +137,7 @@ def _leading_to(record: CheckpointRecord, entries: Sequence[CheckpointRecord]) -
 
 
 def _children(record: CheckpointRecord, entries: Sequence[CheckpointRecord]) -> list[_Step]:
-    """Return the steps to the checkpoints that follow this one, oldest first."""
+    """Return the steps to the checkpoints that follow a checkpoint, oldest first."""
     return [
         _save(record, entry)
         for entry in reversed(entries)
@@ -185,7 +185,7 @@ def _print(cli: Session, title: str, thread_id: str, steps: Sequence[_Step]) -> 
 
 
 def _place(reference: Reference, thread_id: str) -> str:
-    """Return a checkpoint by its ID, and by its thread if that is another one."""
+    """Return the name of a checkpoint: its ID, with its thread if that is another thread."""
     checkpoint_id = short_id(reference.checkpoint_id)
     is_here = reference.thread_id == thread_id
     return checkpoint_id if is_here else f"{plain(reference.thread_id)}:{checkpoint_id}"

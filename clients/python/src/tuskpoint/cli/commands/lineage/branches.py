@@ -40,7 +40,7 @@ def fork(
     checkpoint_ns: Namespace = "",
     durability: Durability = JOURNALED,
 ) -> None:
-    """Make a new thread that begins with a checkpoint of another."""
+    """Create a new thread that starts with a checkpoint of another thread."""
     client = cli.client
     checkpoint_id = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
     outcome = client.fork(
@@ -199,7 +199,7 @@ def restore(
         if changes.truncated:
             cli.out.note("and more")
     cli.confirm(f"Take thread '{thread_id}' back to {checkpoint_id}", is_agreed=yes)
-    # The person agreed to the difference to this latest checkpoint, and to no other.
+    # The person agreed to the difference to this latest checkpoint only.
     roll_back(cli, thread_id, checkpoint_id, expected_head=latest, durability=durability)
 
 
