@@ -1,4 +1,4 @@
-"""A journal for each test, or one with an archive over a blob store in memory."""
+"""A journal for each test, or a journal with an archive over a blob store in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuskpoint_server.features.removal.removal_rows import RemovalRows
 
 @pytest.fixture(scope="module", autouse=True)
 def journals(database: str) -> None:
-    """Open the journals of all tests in the database that is tested."""
+    """Open the journals of all tests in the tested database."""
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""Keys of segments that do not open in a sealed journal: nothing that needs one is called sound.
+"""Checkpoints are not called sound if the key of a segment does not open in a sealed journal.
 
-The blob is there, and only the catalog leads to its key any more. A key that was destroyed because
-its thread ended is no damage.
+The blob exists, and only the catalog still leads to its key. A key that was destroyed because its
+thread ended is not damage.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def home(tmp_path: Path, meter: InMemoryMetricReader) -> AsyncIterator[Hou
 
 
 async def damage(home: House, seq: int) -> None:
-    """Put the key of another member in the place of that of the segment with a change."""
+    """Replace the key of the segment with a change by the key of another member."""
     other = "(SELECT key FROM members WHERE kind = 'catalog')"
     await edit(
         home, f"UPDATE members SET key = {other} WHERE kind = 'segment' AND last_seq = {seq}"
@@ -67,7 +67,7 @@ async def edit(home: House, statement: str) -> None:
 
 
 async def rebuild(home: House) -> None:
-    """Make the newest catalog anew from the journal, as after a loss of its runs."""
+    """Rebuild the newest catalog from the journal, as after a loss of its runs."""
     flusher = home.archive._flusher(TENANT)
     async with flusher.turn:
         await flusher.flush.settle()
@@ -125,7 +125,7 @@ async def test_evicted_content_without_a_key_is_a_gap_that_stays(
 async def test_evicted_content_without_a_key_is_told_as_lost(
     home: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when its blob will not last: nobody waits for a key that no store brings back."""
+    """As when its blob is about to expire: no call waits for a key that no store can return."""
     assert await home.evict() > 0
     await damage(home, 2)
     [[segment]] = await home.ask(

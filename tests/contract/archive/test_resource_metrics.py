@@ -1,4 +1,4 @@
-"""What the server reports of its disk and its process."""
+"""The server reports its disk and its process as metrics."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Points = dict[str, list[float]]
 
 
 class Reported(NamedTuple):
-    """The metrics of a server, and what reads them."""
+    """The metrics of a server, and their reader."""
 
     metrics: ResourceMetrics
     reader: InMemoryMetricReader
 
     def points(self) -> Points:
-        """Return the values of every instrument that reports something."""
+        """Return the values of every instrument with a report."""
         data = self.reader.get_metrics_data()
         assert data is not None
         return {

@@ -1,4 +1,4 @@
-"""Sealed content: which keys lead to it, and that a deleted thread's keys are gone."""
+"""Sealed content opens only with the right keys, and a deleted thread's keys are destroyed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def save(home: House, name: str, thread_id: str, parent: str = "") -> None
 
 
 async def known_keys(home: House) -> set[bytes]:
-    """Return every key that the journal has, or that the newest catalog leads to."""
+    """Return every key in the journal or behind the newest catalog."""
     rows = await home.ask("SELECT key FROM members WHERE key IS NOT NULL")
     keys = {bytes(row[0]) for row in rows}
     catalog = await home.archive.catalog(TENANT)
@@ -75,7 +75,7 @@ async def test_everything_that_is_stored_is_sealed_and_only_roots_have_a_wrapped
 async def test_no_key_opens_what_only_a_deleted_thread_used(
     home: House, blobs: MemoryStore
 ) -> None:
-    for number in range(12):  # so many flushes that runs were merged
+    for number in range(12):  # enough flushes for a merge of runs
         await save(home, f"{number:02}", "gone", f"{number - 1:02}" if number else "")
         await save(home, f"{number:02}", "kept", f"{number - 1:02}" if number else "")
         await home.flush()

@@ -1,4 +1,4 @@
-"""Archives of two servers over one journal and one blob store: the leader flushes for both."""
+"""The leader flushes for two servers that share a journal and a blob store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Opening = Callable[..., Awaitable[House]]
 
 @pytest.fixture
 async def open_server(tmp_path: Path, store: MemoryStore, clock: Clock) -> AsyncIterator[Opening]:
-    """Open a server by its name; `ticks` is its own clock. The first one is the leader."""
+    """Yield a function that opens a server by name; `ticks` is its clock. The first one leads."""
     async with AsyncExitStack() as stack:
 
         async def opening(name: str, ticks: Ticks | None = None, **changed: Any) -> House:
@@ -52,9 +52,9 @@ async def saved(home: House, name: str, thread_id: str = "t") -> tuple[Checkpoin
 
 
 async def take_over(leader: House, ticks: Ticks, other: House) -> None:
-    """Let the leader's clock stand still, as if its process was stopped, and another one take over.
+    """Stop the leader's clock, as if its process was stopped, and let another server take over.
 
-    Then the time that passed shows on the clock, but the leader has not looked at it yet.
+    Then the clock shows the time that has passed, but the leader has not read the clock yet.
     """
     await expire(other.journal.database)
     await other.took_over.wait()
@@ -157,7 +157,7 @@ async def test_each_server_keeps_within_the_limits_of_the_backlog(open_server: O
 async def test_a_leader_that_wakes_after_a_takeover_certifies_nothing(
     open_server: Opening, store: MemoryStore
 ) -> None:
-    """It was stopped in the middle of a put, and its clock says nothing of it when it goes on."""
+    """The leader was stopped in the middle of a put; its own clock does not show the pause."""
     ticks = Ticks()
     leader, other = await open_server("a", ticks), await open_server("b")
     key, seq = await saved(leader, "one")

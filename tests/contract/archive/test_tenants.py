@@ -1,4 +1,4 @@
-"""Tenants in one archive: each lives as if it were alone."""
+"""Each tenant of an archive gets the same results as if it were alone."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.kit.journal import Clock
 from tuskpoint_server.core.model import CheckpointKey, View
 from tuskpoint_server.core.threads import PruneStrategy
 
-# What is stored for whom is decided above the database.
+# The database makes no difference to what is stored for a tenant.
 pytestmark = pytest.mark.sqlite
 
 THREADS = ("t", "u")
 _LEFT_OUT = {"spool_bytes", "cache_bytes", "evicted_bytes", "billed_bytes", "stored_bytes"}
-"""What the status counts for all tenants together, or what the journal's random ID sizes."""
+"""Figures that cover all tenants together, or whose size depends on the journal's random ID."""
 
 
 class StillClock(Clock):
-    """A clock that only tests advance: equal acts leave equal rows."""
+    """A clock that only tests advance: equal steps leave equal rows."""
 
     def __call__(self) -> int:
         return self.now_us
@@ -33,7 +33,7 @@ class StillClock(Clock):
 
 @dataclass(frozen=True)
 class Tenant:
-    """One tenant's part of a house: its threads have the names that all others use, too."""
+    """One tenant of a journal; its threads have the same names as the threads of other tenants."""
 
     home: House
     name: str
@@ -75,7 +75,7 @@ class Tenant:
         await self.flush()
 
     async def be_busy(self) -> None:
-        """Flush so often that runs are merged."""
+        """Flush until runs are merged."""
         for number in range(10):
             await self.save("t" if number % 2 else "u", f"4{number}")
             await self.flush()
@@ -95,7 +95,7 @@ STAGES: tuple[Callable[[Tenant], Awaitable[None]], ...] = (
 
 
 async def looked_at(home: House) -> dict[str, Any]:
-    """Return what is stored of the tenant, and what is said of it."""
+    """Return the stored records of the tenant, and its status."""
     status = await home.archive.status(TENANT)
     facts: dict[str, Any] = {
         name: value for name, value in asdict(status).items() if name not in _LEFT_OUT
@@ -110,7 +110,7 @@ async def looked_at(home: House) -> dict[str, Any]:
             for place in manifest.entries
             if await home.journal.load(TENANT, CheckpointKey(thread_id, *place), View.ENTRY)
         ]
-    del facts["catalog"]  # every journal has an ID of its own
+    del facts["catalog"]  # every journal has its own ID
     known = await home.archive.catalog(TENANT)
     assert known is not None
     catalog = known.catalog
@@ -124,11 +124,12 @@ async def looked_at(home: House) -> dict[str, Any]:
 async def lived(
     directory: Path, neighbours: Sequence[tuple[str, bytes, int]]
 ) -> list[dict[str, Any]]:
-    """Return what one tenant has after each stage.
+    """Return the state of one tenant after each stage.
 
     Args:
-        directory: Where the journal lies.
-        neighbours: Name and content of other tenants, and by how many stages they are ahead.
+        directory: Directory of the journal.
+        neighbours: Name and content of other tenants, and the number of stages by which they are
+            ahead.
     """
     async with house(directory, MemoryStore(), StillClock()) as home:
         tenant = Tenant(home, TENANT, b"state")

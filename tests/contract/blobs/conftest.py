@@ -17,7 +17,7 @@ from tuskpoint_server.blobs.objects import places
 
 @pytest.fixture(scope="module", autouse=True)
 def journals() -> None:
-    """These tests open no journal."""
+    """Open no journal in these tests."""
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def kit() -> AsyncIterator[PeerKit]:
 
 @pytest.fixture
 def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials of the test's server and no others; retries without long pauses."""
+    """Set only the credentials of the test's server, and retry without long pauses."""
     for name in os.environ:
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
             monkeypatch.delenv(name)

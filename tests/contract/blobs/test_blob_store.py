@@ -1,4 +1,4 @@
-"""What every blob store keeps to, whatever it is made of."""
+"""Every blob store keeps the same contract, whatever it stores blobs in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tuskpoint_server.core.model import BlobLocation
 
 @dataclass
 class Subject:
-    """A store, and what reaches behind its back."""
+    """A store, and access to its blobs behind its back."""
 
     store: BlobStore
     overwrite: Callable[[BlobLocation, bytes], None]
@@ -110,7 +110,7 @@ def _replace(memory: MemoryStore, location: BlobLocation, data: bytes) -> None:
 
 
 def _tamper(emulator: WalrusEmulator, location: BlobLocation, data: bytes) -> None:
-    """Let reads of a member find other bytes in a quilt that is otherwise sound."""
+    """Let reads of a member find other bytes in an otherwise sound quilt."""
     quilt = write_quilt({location.identifier: ({}, data)})
     emulator.ledger.tamper(from_text(location.blob_id), quilt)
 
@@ -132,7 +132,7 @@ async def test_bytes_are_reported_as_they_arrive(subject: Subject, standalone: b
     sample = member(os.urandom(5 << 20))
     [location] = (await subject.store.put([sample], standalone=standalone)).locations
     counts: list[int] = []
-    # Whoever only has an ID and a hash knows no size.
+    # A caller that only has an ID and a hash does not know the size.
     unsized = replace(location, size=0)
     assert await subject.store.get(unsized, progress=counts.append) == sample.data
     assert counts == sorted(set(counts))

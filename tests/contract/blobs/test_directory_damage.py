@@ -1,4 +1,4 @@
-"""What is damaged or lost in a blob directory is refused, and healed by the next put."""
+"""Damaged or lost members in a blob directory are refused, and the next put restores them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _changed(position: int) -> Callable[[bytes], bytes]:
     return lambda whole: whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :]
 
 
-# What is done to a pack of THREE, and which of them it does not concern.
+# Damages of a pack of THREE, and the members that each damage does not affect.
 INDEX_DAMAGES: dict[str, tuple[Callable[[bytes], bytes], set[int]]] = {
     "the magic": (_changed(0), set()),
     "the version": (_changed(8), set()),
@@ -88,7 +88,7 @@ async def test_a_damaged_index_is_refused_with_both_hashes_of_the_pack(
 
 
 async def test_a_pack_that_never_was_one_is_malformed(blobs: DirectoryStore, root: Path) -> None:
-    """Whoever writes to the directory may name any file by its hash."""
+    """A program that writes to the directory can name any file by its hash."""
     whole = pack_of({"11" * 32: (b"one", b""), "22" * 32: (b"two", b"")})[:-1]
     file = blob_path(root, blob_id_of(whole))
     file.parent.mkdir()
@@ -99,7 +99,7 @@ async def test_a_pack_that_never_was_one_is_malformed(blobs: DirectoryStore, roo
 
 
 async def test_a_pack_is_listed_only_as_it_was_stored(blobs: DirectoryStore, root: Path) -> None:
-    """Its ID vouches for what it lists: nobody slips a catalog of their own into it."""
+    """The ID of a pack covers its list: a forger cannot add a catalog."""
     [location, *_] = await put(blobs, *THREE)
     file = blob_path(root, location.blob_id)
     members = read_pack(file.read_bytes())
@@ -131,7 +131,7 @@ async def test_a_pack_that_was_healed_is_read_though_a_damaged_index_is_known(
     file = blob_path(root, first.blob_id)
     whole = file.read_bytes()
     MemberFile.at(root, first).write_bytes(b"of another length")
-    # It lies elsewhere than in the pack that was stored, and is whole.
+    # The member has another position than in the stored pack, and is whole.
     assert await blobs.get(second) == members[1].data
     file.write_bytes(whole)
     assert await blobs.get(second) == members[1].data
@@ -154,7 +154,7 @@ async def test_file_that_nobody_stored_is_not_read_into_memory(
     for location in (alone, packed):
         with blob_path(root, location.blob_id).open("r+b") as file:
             file.truncate(1 << 40)
-    assert await blobs.get(packed) == b"one"  # its span is still what it was
+    assert await blobs.get(packed) == b"one"  # the span of this member has not changed
     other = replace(packed, identifier="00" * 32)
     for call in (blobs.get(alone), blobs.get(other), blobs.list_blob(packed.blob_id)):
         assert (await refusal_of(call)).reason is Reason.BLOB_MALFORMED

@@ -1,4 +1,4 @@
-"""The blob store in a directory: its files, how it syncs them, and what it counts."""
+"""The blob store in a directory writes, syncs and counts its files correctly."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ Events = list[tuple[str, Path]]
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> Events:
-    """What is synced and renamed from here on, in order."""
+    """Record syncs and renames, in order."""
     log: Events = []
     rename = os.replace
 
@@ -113,12 +113,12 @@ async def test_a_put_syncs_one_file_and_one_directory(
     members = [member(b"%d" % number) for number in range(count)]
     [name, *_] = {location.blob_id for location in await put(blobs, *members)}
     file = blob_path(root, name)
-    # The directory is new, so its own name has to last too.
+    # The directory is new, so its own name has to be synced too.
     first, (second, part), *last_events = events
     assert (first, second, part.parent) == (("sync", root), "sync", root / "incoming")
     assert last_events == [("rename", file), ("sync", file.parent)]
     events.clear()
-    # Also of what was there already: a crash may have come between its name and the sync.
+    # An existing file is synced as well: a crash may have come before its sync.
     await put(blobs, *members)
     assert [what for what, _ in events] == ["sync", "rename", "sync"]
     assert events[1:] == last_events
@@ -237,7 +237,8 @@ async def test_only_wanted_members_are_read_in_the_order_of_the_file(
 
     monkeypatch.setattr(Path, "open", opening)
     monkeypatch.setattr(os, "pread", reading_at)
-    monkeypatch.setattr(packed, "read_index", pytest.fail)  # only rows that are looked at
+    # the store must read only the rows that it needs
+    monkeypatch.setattr(packed, "read_index", pytest.fail)
     wanted = [locations[number] for number in (40, 3, 17, 3, 29)]
     assert await blobs.get_many(wanted) == [b"%03d" % n * 100 for n in (40, 3, 17, 3, 29)]
     assert opened == [blob_path(root, locations[0].blob_id)]

@@ -1,4 +1,4 @@
-"""The blob store in a bucket: its requests, what goes wrong with it, and what it says of that."""
+"""The blob store in a bucket sends the right requests, and reports failures clearly."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ async def test_a_store_that_stays_busy_is_unavailable(server: S3Server, blobs: O
 async def test_a_conflict_of_puts_is_not_taken_for_a_blob(
     server: S3Server, blobs: ObjectStore
 ) -> None:
-    """AWS answers so if a put or removal of the same name is on its way; nothing is stored."""
+    """AWS sends this answer during another put or removal of the name; nothing is stored."""
     server.script.append(instead(refused(409, "ConditionalRequestConflict")))
     locations = await put(blobs, *THREE)
     assert await blobs.get_many(locations) == [member.data for member in THREE]
@@ -337,7 +337,7 @@ def test_a_place_that_hangs_holds_nobody_up(server: S3Server) -> None:
 
 
 async def test_a_bucket_that_is_gone_has_lost_no_blob(server: S3Server, blobs: ObjectStore) -> None:
-    """What is not found counts as lost, and all is there again once the name is right."""
+    """A missing bucket makes all blobs count as lost until its name is right again."""
     locations = await put(blobs, *THREE)
     server.objects["moved"] = server.objects.pop("bucket")
     server.objects["bucket"] = {}

@@ -1,4 +1,4 @@
-"""What stores of packs share, in a directory and in a bucket: layout, several servers, removal."""
+"""Stores of packs in a directory and in a bucket share layout, several servers and removal."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LAYOUT = b"tuskpoint blobs, layout 1\n"
 
 
 class Place(Protocol):
-    """Where packs lie: files or objects by name, seen behind the back of the store."""
+    """The files or objects of packs by name, behind the back of the store."""
 
     def open(self) -> Store:
-        """Open a store, which reads the layout or writes it."""
+        """Open a store, which reads or writes the layout."""
 
     def read(self) -> dict[str, bytes]: ...
     def write(self, name: str, data: bytes) -> None: ...
@@ -129,7 +129,7 @@ async def test_a_blob_that_was_put_recently_is_not_removed(place: Place, blobs: 
     name = (await blobs.put(THREE)).locations[0].blob_id
     assert await blobs.remove(name, min_age_s=60) is False
     place.make_old()
-    # Another server finds the same bytes worth storing: from now on it counts on them.
+    # Another server puts the same bytes, and from then on relies on them.
     await blobs.put(THREE)
     assert await blobs.remove(name, min_age_s=60) is False
     place.make_old()

@@ -1,4 +1,4 @@
-"""Proxies and URLs on the way to Walrus, and what is measured."""
+"""Requests to Walrus follow proxies and URLs in the settings, and are measured."""
 
 from __future__ import annotations
 

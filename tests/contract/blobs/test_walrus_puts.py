@@ -1,4 +1,4 @@
-"""Putting on Walrus, whatever the publisher answers, and the tokens that a put has."""
+"""Puts on Walrus handle every answer of a publisher, and send the right tokens."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ FINAL = {
 }
 
 
-# Whatever is about the publisher and not about what was sent: others may take the same.
+# Refusals that concern the publisher, not the request: another publisher may accept the request.
 ABOUT_THE_PUBLISHER = ("query", "signature", "no such route", "redirect")
 
 

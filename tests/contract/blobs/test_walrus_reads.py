@@ -1,4 +1,4 @@
-"""Reading from Walrus: one member, and many."""
+"""One member or many members are read from Walrus."""
 
 from __future__ import annotations
 

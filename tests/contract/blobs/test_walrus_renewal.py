@@ -1,4 +1,4 @@
-"""What a blob on Walrus holds, and storing it once more."""
+"""A blob on Walrus can be listed and stored once more."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_nothing_wrong_is_renewed(kit: PeerKit, fault: Fault) -> None:
 async def test_quilt_too_large_to_be_read_whole_is_renewed_by_patches(
     kit: PeerKit, too_large: bool
 ) -> None:
-    """An aggregator may be set to serve no blob above a size, and this side to take none."""
+    """An aggregator may limit the size that it serves, and the client the size that it accepts."""
     peer = await kit.peer()
     members = [member(b"one", "catalog"), member(b"two")]
     first = await kit.store(peer).put(members)

@@ -1,4 +1,4 @@
-"""The Walrus store against the emulator: the rules of Walrus, its money and its epochs."""
+"""The Walrus store follows Walrus's rules, payments and epochs on the emulator."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_store_survives_a_fault(kit: EmulatorKit, fault: Fault, standalone
     [location] = (await store.put([member(b"content")], standalone=standalone)).locations
     assert await store.get(location) == b"content"
     certified = fault.stage is Stage.CERTIFIED or fault.kind is FaultKind.HIDE
-    if certified:  # the second put found what the first had stored
+    if certified:  # the second put found the blob of the first put
         assert emulator.ledger.statistics.billed_bytes == MAINNET.encoded_bytes(1)
 
 
@@ -198,7 +198,7 @@ async def test_cache_that_holds_an_earlier_absence(kit: EmulatorKit) -> None:
     store = kit.store(emulator)
     sample = member(b"content")
     for apart in (False, True):
-        # The ID is known before the upload only to who has seen it stored elsewhere.
+        # Before the upload, only a client that stored the blob elsewhere knows the ID.
         elsewhere = WalrusEmulator()
         async with elsewhere:
             [location] = (await kit.store(elsewhere).put([sample], standalone=apart)).locations

@@ -1,4 +1,4 @@
-"""What tests of a thread's log read of it."""
+"""Readers of a thread's log, for tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def events(journal: Journal, thread_id: str = "t", after: int = 0) -> list
 
 
 class Extent(NamedTuple):
-    """What is kept of a thread's log, as its row says."""
+    """The kept part of a thread's log, as its row describes it."""
 
     incarnation: int
     deleted: bool
@@ -29,7 +29,7 @@ class Extent(NamedTuple):
 
 
 async def settle_index(journal: Journal) -> None:
-    """Pretend that search knows every change."""
+    """Pretend that search has indexed every change."""
     threads = schema.threads
 
     def settle(batch: UnitOfWork) -> None:

@@ -26,7 +26,7 @@ FOREVER = 1e9
 
 
 async def logged(journal: Journal, thread_id: str = "t") -> list[tuple[EventKind, str, int]]:
-    """Return kind, checkpoint and number of the deleted of each event."""
+    """Return kind, checkpoint and number of deleted checkpoints of each event."""
     thread_events = await events(journal, thread_id)
     return [(event.kind, event.key.checkpoint_id, event.deleted) for event in thread_events]
 

@@ -1,4 +1,4 @@
-"""Whatever changes threads in whatever order: every number is one event."""
+"""Every number of a log is one event, whatever changes threads in any order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from tuskpoint_server.journal.sql import schema
 ENDED = EventKind.THREAD_DELETED
 THREADS = ("one", "two", "three")
 NAMESPACES = ("", "inner")
-IDS = tuple(f"1e000000-0000-6000-8000-00000000000{n}" for n in range(5))  # the server's are above
+# IDs of the server sort after these
+IDS = tuple(f"1e000000-0000-6000-8000-00000000000{n}" for n in range(5))
 RUNS = "pq"
 a_thread, a_namespace, an_id = map(st.sampled_from, (THREADS, NAMESPACES, IDS))
 
@@ -48,14 +49,14 @@ class WatchedWorld(World):
 
 
 def check_log(events: Sequence[Event], kept: Extent) -> None:
-    """Check what holds for the events of every thread at every time."""
+    """Check the rules for the events of every thread at every time."""
     numbers = [event.seq for event in events]
     assert numbers == list(range(kept.compacted_seq + 1, kept.seq + 1))
     for earlier, later in pairwise(events):
         assert later.incarnation >= earlier.incarnation
         assert (later.incarnation > earlier.incarnation) == (earlier.kind is ENDED)
     if events and events[-1].kind is ENDED:
-        # A copy of a thread without checkpoints begins an incarnation without events.
+        # A copy of a thread without checkpoints starts an incarnation without events.
         assert kept.deleted or kept.begun_seq == kept.seq
     for event in events:
         begun = event.seq > kept.begun_seq
@@ -63,7 +64,7 @@ def check_log(events: Sequence[Event], kept: Extent) -> None:
 
 
 class Lives(RuleBasedStateMachine):
-    """Changes threads in every way there is."""
+    """Changes threads in every possible way."""
 
     world: WatchedWorld
 
@@ -79,7 +80,7 @@ class Lives(RuleBasedStateMachine):
         return self.prefix + thread
 
     def make(self, call: Coroutine[Any, Any, object]) -> None:
-        """Make a change, or be refused."""
+        """Make a change, which may be refused."""
         try:
             self.world.run(call)
         except (Refusal, ValuesEvictedError):
@@ -196,7 +197,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def what_is_seen_was_logged(self) -> None:
-        """The number of a row is that of an event that names its checkpoint, or is gone."""
+        """The number of a row belongs to an event about its checkpoint, or of a dropped event."""
         for thread in THREADS:
             events, kept, rows = self.world.run(
                 self.journal.database.query(all_of(self.name(thread)))
@@ -213,7 +214,7 @@ Everything = tuple[list[Event], Extent | None, list[tuple[int, str, str]]]
 
 
 def all_of(thread_id: str) -> Callable[[Connection], Everything]:
-    """Return what reads all events of a thread, what is kept of them, and its rows' numbers."""
+    """Return a function that reads a thread's events, log extent, and numbers of rows."""
 
     def work(connection: Connection) -> Everything:
         threads, changes = schema.threads.c, schema.changes.c

@@ -1,4 +1,4 @@
-"""The audit trail in the journal: batches in order, each linked to the one before."""
+"""The audit trail in the journal has batches in order, each linked to the previous batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_batches_are_linked_and_read_in_pages(journal: Journal) -> None:
 
 
 async def test_appends_at_once_are_ordered(journal: Journal, tmp_path: Path, clock: Clock) -> None:
-    """Also those of several servers, where they share a journal."""
+    """Appends of several servers are ordered too, where servers share a journal."""
     trails = [TrailRows(journal.database)]
     if journal.database.backend == "postgresql":
         async with opened(tmp_path, clock) as other:

@@ -1,4 +1,4 @@
-"""Who waits for changes of a thread is woken by each commit that has one."""
+"""Each commit with a change of a thread wakes the waiters for this thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuskpoint_server.journal.sql.notifications import Waiters
 
 @pytest.fixture(autouse=True)
 def only_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing but changes wake waiters: notifications wake all as soon as they arrive."""
+    """Let only changes wake waiters: notifications would wake all waiters on arrival."""
     monkeypatch.setattr(Waiters, "wake_all", lambda _: None)
 
 
@@ -82,7 +82,8 @@ async def test_a_commit_that_failed_wakes_nobody(journal: Journal) -> None:
     commit = backend.commit
 
     def fail(connection: Connection, **more: Any) -> None:
-        if more["changed"]:  # not the journal's own notifications: waiters are woken if these fail
+        # the journal's own notifications may pass: waiters are woken if these fail
+        if more["changed"]:
             raise RuntimeError("as if")
         commit(connection, **more)
 

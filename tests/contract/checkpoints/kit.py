@@ -1,4 +1,4 @@
-"""Loading a checkpoint that must be there."""
+"""Loads a checkpoint that must exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuskpoint_server.core.model import (
 
 
 async def load(journal: Journal, of: CheckpointKey, view: View = View.FULL) -> Checkpoint:
-    """Return a checkpoint that must be there."""
+    """Return a checkpoint that must exist."""
     loaded = await journal.load(TENANT, of, view)
     assert loaded is not None
     return loaded

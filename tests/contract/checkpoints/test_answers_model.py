@@ -1,4 +1,4 @@
-"""Whatever servers save, remove, certify and evict: each load returns what the database has."""
+"""Each load returns the state of the database, whatever servers save, remove, certify and evict."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ contents = st.dictionaries(
 
 
 class Servers(World):
-    """The servers of a journal: one of a file of SQLite, or two of a database in PostgreSQL.
+    """The servers of a journal: one on a file of SQLite, or two on a database in PostgreSQL.
 
     Attributes:
-        home: The first server with its archive, which flushes when it is told.
+        home: The first server with its archive, which flushes when a test asks for a flush.
         journals: The journals of all servers.
-        from_memory: Loads that memory could answer.
+        from_memory: Number of loads that memory could answer.
     """
 
     def __init__(self, database: str) -> None:
@@ -82,7 +82,7 @@ def servers(database: str) -> Iterator[Servers]:
 
 
 class Answers(RuleBasedStateMachine):
-    """Changes threads on any server, and compares the loads of all after each change."""
+    """Changes threads on any server, and compares the loads of all servers after each change."""
 
     servers: Servers
 
@@ -142,7 +142,7 @@ class Answers(RuleBasedStateMachine):
     def write(
         self, number: int, thread: str, ns: str, name: str, sent: list[tuple[str, int, bytes]]
     ) -> None:
-        """Save writes, early ones too."""
+        """Save writes, also before their checkpoint."""
         drafts = [write("x", data, task=task, idx=idx) for task, idx, data in sent]
         target = self.key(thread, ns, name)
         self.change(made(self.servers.journal(number).save_writes, TENANT, target, drafts))
@@ -162,7 +162,7 @@ class Answers(RuleBasedStateMachine):
     def save_next(
         self, number: int, thread: str, sent: dict[str, bytes | Reference], restarts: bool
     ) -> None:
-        """Save what is the latest then, whatever was."""
+        """Save a checkpoint after the latest checkpoint, whichever that is."""
         channels = tuple(channel(name, content) for name, content in sent.items())
         saved = draft(
             "", "", channels, thread_id=self.names[thread], continues=True, restarts=restarts
@@ -205,7 +205,7 @@ class Answers(RuleBasedStateMachine):
         how=st.sampled_from(["roll back", "fork", "copy"]),
     )
     def derive(self, number: int, thread: str, ns: str, name: str, how: str) -> None:
-        """Roll back, or go on with a fork or a copy instead of the other thread."""
+        """Roll back, or continue with a fork or a copy in place of the other thread."""
         lineage, source = self.servers.journal(number).lineage, self.names[thread]
         if how == "roll back":
             self.change(lineage.rollback(TENANT, self.key(thread, ns, name), "", None))
@@ -225,7 +225,7 @@ class Answers(RuleBasedStateMachine):
 
     @rule(number=on_server)
     def forget(self, number: int) -> None:
-        """Let a server begin without what it knows."""
+        """Let a server forget what it remembers."""
         database = self.servers.journal(number).database
         self.change(made(database.transact, lambda batch: batch.logs.clear()))
 
@@ -244,7 +244,7 @@ class Answers(RuleBasedStateMachine):
         keys = [latest] if stored is None else [latest, stored.entry.key]
         for journal in journals:
             for wanted in keys:
-                # The second load finds the values that the first one read.
+                # The second load uses the values that the first load read.
                 for _ in range(2):
                     assert await small(journal, TENANT, wanted) == stored
                 kept = await in_memory(journal.database, TENANT, wanted)
@@ -269,7 +269,7 @@ def test_each_load_returns_what_the_database_has(servers: Servers, database: str
 @settings(print_blob=True)
 @given(seed=st.integers(0, 1 << 30))
 def test_servers_that_save_at_once(servers: Servers, seed: int) -> None:
-    """No load is older than what was acknowledged before; of one change there is one answer."""
+    """No load is older than acknowledged changes, and all loads of one change are equal."""
     servers.run(_save_at_once(servers, random.Random(seed)))
 
 
@@ -291,7 +291,7 @@ async def _save_at_once(servers: Servers, numbers: random.Random) -> None:
             assert stored is not None
             drafts = [write("x", b"%d" % step, task=f"task {step}")]
             outcome = await journal.save_writes(TENANT, stored.entry.key, drafts)
-        if kind != "writes":  # which may be of a checkpoint that is not the latest any more
+        if kind != "writes":  # writes may belong to a checkpoint that is no longer the latest
             acknowledged[name] = max(acknowledged[name], outcome.seq)
 
     async def load(journal: Journal, name: str) -> None:

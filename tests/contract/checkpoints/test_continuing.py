@@ -1,4 +1,4 @@
-"""Saves that continue from the latest checkpoint, whatever the client took for it."""
+"""Saves continue from the latest checkpoint, whatever the client believes to be the latest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECOND_US = 1_000_000
 
 
 def generated(second: int, entropy: int = 0) -> str:
-    """Return an ID that a client generated at a second."""
+    """Return an ID that a client generated at a given second."""
     return mint_checkpoint_id(second * SECOND_US, entropy or second, "")
 
 
@@ -165,7 +165,7 @@ async def test_a_deleted_thread_begins_again(journal: Journal) -> None:
     old = generated(5)
     await save(journal, step(old, "", (channel("x", b"1", 1),)))
     await journal.removal.delete_thread(TENANT, "t")
-    # Its clock is behind, so the ID sorts below the deleted ones; it is new all the same.
+    # The client's clock is behind, so the new ID sorts below the deleted IDs; it is still new.
     begun = await save(journal, step(generated(4), old, (channel("x", b"2", 2),)))
     assert begun.incarnation == 2
     assert begun.parent_id == ""

@@ -1,4 +1,4 @@
-"""What a write of a checkpoint reads does not depend on how many writes the checkpoint has."""
+"""The rows that a write reads do not depend on the number of writes in its checkpoint."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tuskpoint_server.journal.sql.schema import writes
 from tuskpoint_server.journal.sql.statements import Answer, Statement
 
 EARLY, LATE = 100, 400
-"""Writes of a checkpoint at which a further one is looked at."""
+"""Numbers of writes in a checkpoint between which further writes are measured."""
 
 
 class Counted:
-    """An answer that counts the rows that are fetched from it."""
+    """An answer that counts the fetched rows."""
 
     def __init__(self, answer: Answer, reads: Reads) -> None:
         self._answer = answer
@@ -56,7 +56,7 @@ class Counted:
 
 
 class Reads:
-    """How many statements ran, and how many rows were fetched."""
+    """Count of statements and of fetched rows."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.statements = self.rows = 0
@@ -69,7 +69,7 @@ class Reads:
         monkeypatch.setattr(Statement, "run", counted)
 
     async def of(self, call: Awaitable[object]) -> tuple[int, int]:
-        """Await a call; return the statements and rows of it."""
+        """Await a call; return its numbers of statements and rows."""
         self.statements = self.rows = 0
         await call
         return self.statements, self.rows
@@ -84,7 +84,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 async def servers(
     tmp_path: Path, clock: Clock, database: str
 ) -> AsyncIterator[Callable[[int], Journal]]:
-    """Yield what returns the server of a number; two on PostgreSQL are asked in turn."""
+    """Yield a function from a number to a server; two servers on PostgreSQL take turns."""
     async with AsyncExitStack() as stack:
         count = 2 if database == "postgresql" else 1
         journals = [await stack.enter_async_context(opened(tmp_path, clock)) for _ in range(count)]
@@ -92,7 +92,7 @@ async def servers(
 
 
 async def _task(journal: Journal, number: int, channel: str = "said") -> None:
-    """Save what a task of the fan-out wrote."""
+    """Save the write of a task of the fan-out."""
     idx = {"__interrupt__": -3, "__resume__": -4}.get(channel, 0)
     sent = write(channel, b"%d" % number, task=f"task {number}", idx=idx)
     await journal.save_writes(TENANT, key("c1"), [sent])
@@ -139,7 +139,7 @@ async def test_checkpoints_of_subgraphs_do_not_push_the_writes_out(
             for of_task in range(10):
                 nested = draft("c2", ns=f"say:{number}-{of_task}", writes=[write("x", b"1")])
                 await journal.save_checkpoint(TENANT, nested)
-    assert counts[-1] == counts[EARLY + 2]  # which reads the checkpoint again, not its writes
+    assert counts[-1] == counts[EARLY + 2]  # the server reads the checkpoint again, not its writes
 
 
 async def test_servers_in_turn_read_what_the_other_one_stored(
@@ -150,7 +150,7 @@ async def test_servers_in_turn_read_what_the_other_one_stored(
     assert max(counts[EARLY:]) == max(counts[4:EARLY])
     again = write("said", b"another", task="task 3")
     repeated = await servers(1).save_writes(TENANT, key("c1"), [again])
-    assert repeated.seq == 5  # the first wins: it is stored already
+    assert repeated.seq == 5  # the first write wins: it is stored already
 
 
 async def test_a_server_that_was_away_for_long_reads_all_writes(
@@ -177,7 +177,7 @@ async def test_a_write_that_was_edited_is_noticed_where_it_is_read(journal: Jour
         connection.execute(writes.update().where(writes.c.task_id == "task 1").values(channel="y"))
 
     await journal.database.transact(lambda batch: edit(batch.connection))
-    await _task(journal, 3)  # what is remembered decides
+    await _task(journal, 3)  # the remembered writes decide
     await journal.database.transact(lambda batch: batch.logs.clear())
     await refused(_task(journal, 4), Reason.JOURNAL_DAMAGED)
 

@@ -1,4 +1,4 @@
-"""A checkpoint that was just saved is loaded from memory, and is what the database has of it."""
+"""A checkpoint that was just saved is loaded from memory, and equals the database's checkpoint."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ async def head_of(journal: Journal, checkpoint_id: str = "") -> RawCheckpoint | 
 
 
 async def kept(journal: Journal) -> list[str]:
-    """Return the IDs of what is in memory, which must be what the database has."""
+    """Return the IDs of the heads in memory, which must equal the heads in the database."""
     head_keys = await check_heads(journal.database, TENANT, PLACES)
     return [head_key.checkpoint_id for head_key in head_keys]
 
 
 @pytest.fixture(autouse=True)
 def still(journal: Journal) -> None:
-    """Let no head grow too old while a slow machine runs a test."""
+    """Keep heads from growing too old while a slow machine runs a test."""
     journal.database.heads.now_s = lambda: 0.0
 
 
@@ -66,7 +66,7 @@ async def test_it_goes_with_a_commit_of_anything_else(journal: Journal) -> None:
     await journal.database.transact(lambda _: None)
     assert await head_of(journal) is None
     await save(journal, draft("b", "a", (channel("x", Reference.INHERIT),)))
-    assert await head_of(journal) is None  # nobody has brought the value since
+    assert await head_of(journal) is None  # no call has read the value since
     loaded = await small(journal, TENANT, key("", "t"))
     assert loaded == await in_database(journal.database, TENANT, key("b", "t"))
     assert await head_of(journal) == loaded
@@ -164,7 +164,7 @@ async def test_memory_is_bounded_while_nothing_but_saves_is_committed(
 async def test_what_the_database_shows_is_not_older_in_memory(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between a commit and its answer, loads do not answer what was before."""
+    """Between a commit and its answer, loads do not return the state before the commit."""
     await save(journal, draft("a", "", (channel("x", b"1"),)))
     committed, seen = threading.Event(), threading.Event()
 
@@ -272,7 +272,7 @@ async def test_rows_that_are_not_all_bound_prove_nothing(journal: Journal) -> No
 async def test_a_load_that_comes_while_the_others_end_is_answered(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for a reader that has looked for requests for the last time."""
+    """A load does not wait for a reader that has looked for requests for the last time."""
     gate, waiting = asyncio.Event(), asyncio.Semaphore(0)
 
     async def query(_: object) -> list[None]:
@@ -296,7 +296,7 @@ async def test_a_load_that_comes_while_the_others_end_is_answered(
 async def test_writes_of_another_server_are_not_left_out(
     journal: Journal, tmp_path: Path, clock: Clock
 ) -> None:
-    """A label is set without a look at the writes of its checkpoint."""
+    """A label is set without a read of the writes of its checkpoint."""
     async with opened(tmp_path, clock) as other:
         await save(journal, draft("a", "", (channel("x", b"1"),)))
         await other.save_writes(TENANT, key("a", "t"), [write("x", b"2")])

@@ -1,4 +1,4 @@
-"""What no read could return is not stored."""
+"""A checkpoint that no read could return is not stored."""
 
 from __future__ import annotations
 

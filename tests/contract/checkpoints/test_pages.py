@@ -1,4 +1,4 @@
-"""Listing and replaying checkpoints, listing threads, and where what is certified lies."""
+"""Listings, replays and lists of threads return complete pages, and name certified blobs."""
 
 from __future__ import annotations
 
@@ -341,7 +341,7 @@ async def test_a_thread_names_its_heads_up_to_a_bound(journal: Journal) -> None:
 
 
 async def certify(journal: Journal, name: str, first: int, last: int) -> BlobLocation:
-    """Record a segment that holds a range of the log of thread `t`; return where it lies."""
+    """Record a segment for a range of the log of thread `t`; return its location."""
     location = BlobLocation(name.encode().ljust(32, b"\0"), 7, "blob", name)
 
     def record(batch: UnitOfWork) -> None:
@@ -365,7 +365,7 @@ async def certify(journal: Journal, name: str, first: int, last: int) -> BlobLoc
 
 
 async def entries(journal: Journal) -> dict[str, CheckpointEntry]:
-    """Return the entries of the root namespace, which are the same however they are read."""
+    """Return the entries of the root namespace, which must be equal in all kinds of reads."""
     page = await journal.read_page(
         TENANT, CheckpointQuery(), View.ENTRY, None, max_count=99, max_bytes=10**9
     )
@@ -383,7 +383,7 @@ async def entries(journal: Journal) -> dict[str, CheckpointEntry]:
 
 
 async def standing(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation, ...]]]:
-    """Return whether each checkpoint is certified, and where it lies."""
+    """Return whether each checkpoint is certified, and its locations."""
     return {
         name: (entry.certified, entry.segments) for name, entry in (await entries(journal)).items()
     }

@@ -1,4 +1,4 @@
-"""Whatever is saved, deleted, pruned and copied: the journal equals a plain model."""
+"""The journal equals a plain model, whatever is saved, deleted, pruned and copied."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ NAMESPACES = ("", "inner")
 IDS = tuple("abcdef")
 NAMES = ("x", "y")
 LARGE = bytes(range(256)) * 20
-"""What resembles it is stored as a patch on it."""
+"""A keyframe: similar values are stored as patches on it."""
 
 TAILS = ("", "1", "12")
-"""Stand for large values: it with these at their end."""
+"""Stand-ins for large values: LARGE with one of these texts at its end."""
 
 
 @dataclass
 class Stored:
-    """A checkpoint as the model has it."""
+    """A checkpoint of the model."""
 
     parent_id: str
     channels: dict[str, tuple[int, bytes | None]]
@@ -53,7 +53,7 @@ class Stored:
 
 
 async def remove_unneeded(journal: Journal) -> None:
-    """Remove the values that nothing needs, of each family."""
+    """Remove the unneeded values of each family."""
     families = await journal.database.query(
         lambda connection: list(
             connection.execute(select(schema.contents.c.family).distinct()).scalars()
@@ -90,7 +90,7 @@ class Threads(RuleBasedStateMachine):
         return self.seq[thread]
 
     def fresh(self, thread: str) -> None:
-        """Forget a deleted thread under its name and go on under another."""
+        """Forget a deleted thread, and continue with a thread of a new name."""
         self.model[thread], self.early[thread] = {}, {}
         self.seq[thread] = 0
         self.prefix_of[thread] = self.world.next_prefix()
@@ -224,7 +224,7 @@ class Threads(RuleBasedStateMachine):
 
     @rule(thread=st.sampled_from(THREADS))
     def copy(self, thread: str) -> None:
-        """Go on with a copy instead of the thread itself."""
+        """Continue with a copy in place of the thread."""
         if not self.model[thread] and not self.early[thread]:
             return
         source = self.thread_id(thread)
@@ -237,7 +237,7 @@ class Threads(RuleBasedStateMachine):
         self.read_numbers(thread)
 
     def read_numbers(self, thread: str) -> None:
-        """Go on with the numbers that a copy has; which come first is not promised."""
+        """Continue with the sequence numbers of a copy, whose order is not promised."""
         detail = self.run(self.journal.thread(TENANT, self.thread_id(thread)))
         assert detail is not None
         self.seq[thread] = detail.thread.seq

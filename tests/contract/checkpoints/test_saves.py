@@ -1,4 +1,4 @@
-"""Saving checkpoints and labels, and loading them exactly."""
+"""Checkpoints and labels are saved, and loaded exactly."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_checkpoint_is_loaded_as_it_was_saved(journal: Journal, clock: C
     loaded = await load(journal, key("a"))
 
     assert (outcome.key, outcome.incarnation, outcome.seq) == (key("a"), 1, 1)
-    assert 0 < journal.added[-1] < 5000  # what is stored of it is compressed
+    assert 0 < journal.added[-1] < 5000  # the stored bytes are compressed
     assert state_of(loaded).frame == frame
     assert [(c.name, c.version, type(c.version), c.size) for c in state_of(loaded).channels] == [
         ("text", "0001.5", str, 2),

@@ -1,4 +1,4 @@
-"""What a thread waits for, by the writes of its latest root checkpoint."""
+"""The state of a thread follows from the writes of its latest root checkpoint."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ async def test_a_task_that_was_answered_and_asks_again_waits(journal: Journal) -
     await journal.save_writes(TENANT, key("a"), [asks])
     await journal.save_writes(TENANT, key("a"), [answer])
     assert (await thread_of(journal)).state is ThreadState.IDLE
-    await journal.save_writes(TENANT, key("a"), [asks, used])  # in the same words as before
+    # the question has the same words as before
+    await journal.save_writes(TENANT, key("a"), [asks, used])
     assert (await thread_of(journal)).state is ThreadState.INTERRUPTED
-    before = await journal.save_writes(TENANT, key("a"), [asks, used])  # the same call, sent again
+    before = await journal.save_writes(TENANT, key("a"), [asks, used])  # a retry of the same call
     assert (await thread_of(journal)).state is ThreadState.INTERRUPTED
     again = await journal.save_writes(TENANT, key("a"), [asks, used])
     assert again.seq == before.seq
@@ -86,7 +87,7 @@ async def test_early_and_enclosed_writes_count_for_the_state(journal: Journal) -
 
 
 async def test_early_writes_are_as_young_as_their_checkpoint(journal: Journal) -> None:
-    """Whether the writer remembers the checkpoint or reads it again decides nothing."""
+    """The result is the same whether the writer remembers the checkpoint or reads it again."""
     question, answer = write("__interrupt__", b"?", idx=-3), write("__resume__", b"!", idx=-4)
     await journal.save_writes(TENANT, key("a"), [question])
     await journal.save_checkpoint(TENANT, draft("a", writes=(answer,)))

@@ -1,4 +1,4 @@
-"""Pending writes: which of several for a slot stays, their order, and when they expire."""
+"""Of several pending writes for a slot the right one stays; writes keep their order and expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""However writes are saved, and by which server: what is decided equals a plain model."""
+"""Decisions about writes equal a plain model, however and on whichever server they are saved."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ Place = tuple[str, str]
 Slot = tuple[str, int]
 Step = tuple[str, int, dict[str, Any]]
 MAX_NAMES = 900
-"""About six writes: so random ones come to the limit."""
+"""Room for about six writes, so that random writes reach the limit."""
 
 TTL_S = 60
 SOURCE = "__error_source_node__"
 INDEXES = {INTERRUPT: -3, RESUME: -4, ERROR: -1, SOURCE: -2}
-"""Where LangGraph puts its signs."""
+"""Indexes of LangGraph's special writes."""
 
 USUAL = -9
-"""Stands for the index that LangGraph gives a channel: one write in four has another."""
+"""Placeholder for the index that LangGraph gives a channel; one write in four has another index."""
 
 places = st.sampled_from((("", "a"), ("", "a"), ("", "b"), ("inner", "a")))
 
 
 def sent_writes(least: int) -> st.SearchStrategy[list[StoredWrite]]:
     def drawn(name: str, data: bytes, task: str, idx: int, path: str) -> StoredWrite:
-        # One sign in eight is where LangGraph would not put it.
+        # One special write in eight has an index that LangGraph would not use.
         return write(
             name, data, task=task, idx=idx if idx > -9 else INDEXES.get(name, 0), path=path
         )
@@ -78,7 +78,7 @@ def steps() -> st.SearchStrategy[Step]:
 
 @dataclass
 class Model:
-    """A thread whose writes are in dictionaries, each with the number of its change."""
+    """A thread whose writes are in dictionaries, each write with the number of its change."""
 
     seq: int = 0
     rows: dict[Place, int] = field(default_factory=dict)  # number of the checkpoint's row
@@ -88,7 +88,7 @@ class Model:
     def merge(
         self, place: Place, sent: Sequence[StoredWrite]
     ) -> tuple[dict[Slot, StoredWrite], int]:
-        """Return the writes to store, and the greatest number of those that are stored already."""
+        """Return the writes to store, and the greatest number of the already stored writes."""
         stored = self.writes.get(place, {})
         new: dict[Slot, StoredWrite] = {}
         asked: dict[Slot, StoredWrite] = {}
@@ -153,7 +153,7 @@ class Model:
 
     @property
     def state(self) -> ThreadState:
-        """What the thread waits for, judged from all writes at once."""
+        """State of the thread, computed from all writes at once."""
         head = max((name for ns, name in self.rows if not ns), default="")
         rows = [
             (each.task_id, each.channel, seq)
@@ -171,7 +171,7 @@ class Model:
                 )
                 for who in (task, NO_TASK)
             )
-            # An answer of the task counts as used, and one of no task as new, if equally old.
+            # If equally old, an answer of the task counts as used, and an answer of no task as new.
             if own <= question and (common < question or (own >= 0 and common == question)):
                 return ThreadState.INTERRUPTED
         return ThreadState.IDLE
@@ -183,7 +183,7 @@ def _same(one: StoredWrite, other: StoredWrite) -> bool:
 
 
 class Servers(World):
-    """One server on SQLite; on PostgreSQL three, which share the journal."""
+    """One server on SQLite; on PostgreSQL three servers that share the journal."""
 
     def __init__(self, database: str) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ def world(database: str) -> Iterator[Servers]:
 
 
 async def follow(world: Servers, sent: Sequence[Step]) -> None:
-    """Do the steps on random servers, and compare each outcome with the model's."""
+    """Do the steps on random servers, and compare each outcome with the model's outcome."""
     model, thread_id = Model(), world.next_prefix() + "t"
     for name, at, arguments in sent:
         journal = world.journals[at % len(world.journals)]

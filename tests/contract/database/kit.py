@@ -1,4 +1,4 @@
-"""What tests of the writer share."""
+"""Helpers for tests of the writer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Call = Coroutine[Any, Any, Any]
 
 
 class Gate:
-    """A change that holds its batch until the test lets it go."""
+    """A change that blocks its batch until the test releases it."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -36,7 +36,7 @@ class Gate:
 
 
 async def together(journal: Journal, *calls: Call) -> list[Any]:
-    """Make calls so that one batch takes their changes; return results and errors."""
+    """Make calls whose changes go into one batch; return results and errors."""
     gate = Gate()
     held = journal.database.change(gate)
     await gate.entered.wait()
@@ -56,7 +56,7 @@ async def change(journal: Journal, work: Callable[[UnitOfWork], Any], size_bytes
 
 
 def half_done(batch: UnitOfWork) -> None:
-    """Change the batch and then fail."""
+    """Change the batch, and then fail."""
     log = batch.find(TENANT, "t")
     assert log is not None
     batch.change(log, EventKind.RETENTION_SET)

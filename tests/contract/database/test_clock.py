@@ -1,4 +1,4 @@
-"""The journal's time: it follows the clock in small steps, and no other."""
+"""The journal's time follows the clock in small steps, and refuses large steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ START_US = 1_700_000_000_000_000
 
 @dataclass
 class Machine:
-    """A machine: its clock, and how long it has run."""
+    """A machine, with its clock and its uptime."""
 
     wall_us: int = START_US
     ran_us: int = 1_000
@@ -47,7 +47,7 @@ class Machine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """A machine whose clock is also that of the database."""
+    """Create a machine whose clock is also the clock of the database."""
     made = Machine()
 
     class Clock:
@@ -69,7 +69,7 @@ async def test_time_passes_with_the_clock(journal: Journal, machine: Machine) ->
         assert clock() == machine.wall_us
 
 
-@pytest.mark.sqlite  # the clock of the database is the machine's here
+@pytest.mark.sqlite  # here the database uses the machine's clock
 @pytest.mark.parametrize("step_us", [-10 * MINUTE_US, -1, 1, 10 * MINUTE_US])
 async def test_a_small_step_is_followed(journal: Journal, machine: Machine, step_us: int) -> None:
     clock = machine.start()
@@ -80,7 +80,7 @@ async def test_a_small_step_is_followed(journal: Journal, machine: Machine, step
     assert clock() == START_US + step_us
 
 
-@pytest.mark.sqlite  # the clock of the database is the machine's here
+@pytest.mark.sqlite  # here the database uses the machine's clock
 @pytest.mark.parametrize(
     "step_us", [-400 * DAY_US, -10 * MINUTE_US - 1, 10 * MINUTE_US + 1, DAY_US]
 )
@@ -95,7 +95,7 @@ async def test_a_large_step_is_not(
 ) -> None:
     clock = machine.start()
     await clock.check(journal.database)
-    machine.run(DAY_US)  # a server that does not run for a day, on a machine that does
+    machine.run(DAY_US)  # the server does not run for a day, and the machine does
     machine.wall_us += step_us
     clock = machine.start() if restarted else clock
     for _ in range(2):
@@ -105,7 +105,7 @@ async def test_a_large_step_is_not(
         assert clock() == START_US + DAY_US
     [error] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "nothing is deleted" in error.getMessage()
-    # The clock is set right.
+    # The clock is corrected.
     machine.wall_us -= step_us
     machine.run(MINUTE_US)
     assert await clock.check(journal.database) is None
@@ -121,13 +121,13 @@ async def test_an_operator_accepts_the_clock(journal: Journal, machine: Machine)
     assert jump is not None
     assert jump.step_us == DAY_US
     assert (clock.jump, clock()) == (None, machine.wall_us)
-    # Another server of the journal, and the next one, find it accepted.
+    # Another server of the journal, and a server that starts later, find the time accepted.
     assert await other.check(journal.database) is None
     assert await machine.start().check(journal.database) is None
     assert await clock.accept(journal.database) is None
 
 
-@pytest.mark.sqlite  # the clock of the database is the machine's here
+@pytest.mark.sqlite  # here the database uses the machine's clock
 @pytest.mark.parametrize(("off_us", "stops"), [(MINUTE_US, False), (DAY_US, True)])
 async def test_a_machine_that_was_off_for_long_waits_for_an_operator(
     journal: Journal, machine: Machine, off_us: int, *, stops: bool
@@ -136,7 +136,7 @@ async def test_a_machine_that_was_off_for_long_waits_for_an_operator(
     machine.boot_again(off_us)
     clock = machine.start()
     assert (await clock.check(journal.database) is not None) is stops
-    # Nobody knows: what is saved now must not be taken for older than it is.
+    # The true time is unknown: new saves must not seem older than they are.
     assert clock() == machine.wall_us
 
 
@@ -148,7 +148,7 @@ async def test_a_machine_that_starts_in_the_past_does_not_go_back(
     clock = machine.start()
     assert await clock.check(journal.database) is not None
     assert clock() == START_US
-    machine.wall_us = START_US + 2 * MINUTE_US  # the network's time
+    machine.wall_us = START_US + 2 * MINUTE_US  # the time of the network
     assert await clock.check(journal.database) is None
     assert clock() == machine.wall_us
 

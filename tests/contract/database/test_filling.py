@@ -1,4 +1,4 @@
-"""A journal that is being filled is nobody's until it is finished."""
+"""No server can open a journal before it is completely filled."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_journal_whose_key_cannot_be_opened_leaves_an_empty_database(
 
     with pytest.raises(Refusal):
         await Database.open(where, generation=2, open_key=refuse)
-    # One that was left would be refused as unfinished.
+    # A journal that was left behind would be refused as unfinished.
     served = await Database.open(where)
     assert served.generation == 1
     await served.close()

@@ -1,4 +1,4 @@
-"""The lease of the leader: one server has it, and a server that lost it changes nothing more."""
+"""One server has the leader's lease, and a server that lost the lease changes nothing more."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ async def test_a_journal_of_one_server_is_always_kept(journal: Journal) -> None:
     ("ours", "theirs", "refused", "warned"),
     [
         ("new old", "new old", False, False),
-        ("new old", "old", False, False),  # of a rotation, one server after another
+        ("new old", "old", False, False),  # during a rotation, one server after another
         ("old", "new old", False, False),
-        ("one", "", False, False),  # an older server tells no key
+        ("one", "", False, False),  # an older server does not report its key
         ("one", "other", True, False),
         ("generated one", "other", True, False),
         ("one", "generated other", True, False),
@@ -125,7 +125,7 @@ async def test_a_release_lets_the_other_server_ask_at_once(
 async def test_a_holder_without_renewals_stops_before_the_other_server_begins(
     servers: Servers,
 ) -> None:
-    """Its time counts from before it asked, by its own clock; the other's by the database's."""
+    """The holder counts from before its request, by its own clock; the database by its clock."""
     ask = servers.one.database.write_past_batches
 
     async def slowly(work: Callable[..., object]) -> object:
@@ -178,7 +178,7 @@ async def test_what_a_server_does_that_lost_the_lease_is_void(servers: Servers) 
     await servers.first.lost.wait()
     assert not holds(servers.first)
     await servers.second.transact(lambda batch: None)
-    await save(servers.one, draft("a"))  # nothing else of it is concerned
+    await save(servers.one, draft("a"))  # the rest of the server is not affected
 
 
 @pytest.mark.postgresql
@@ -223,7 +223,7 @@ async def test_a_renewal_after_a_takeover_ends_the_holder(servers: Servers) -> N
 
 
 class Told:
-    """Notes which duties begin and end."""
+    """Records which duties start and end."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -276,7 +276,7 @@ async def test_duties_move_to_another_server_and_back(servers: Servers) -> None:
     assert (first_told.events, second_told.events) == (_BEGUN, [])
     await expire(servers.two.database)
     await second_told.wait_for(2)
-    servers.first.lose()  # it learns that it could not renew its lease
+    servers.first.lose()  # the server learns that it could not renew its lease
     await first_told.wait_for(4)
     await second.stop()
     await first_told.wait_for(6)

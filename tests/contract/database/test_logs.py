@@ -1,4 +1,4 @@
-"""What is kept of recent threads is bounded, at a cost that their number does not change."""
+"""The cache of recent threads is bounded, at a cost that does not depend on their number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _known(size: int) -> CachedCheckpoint:
 
 
 class _Counting(ThreadCacheEntry):
-    """A log that counts how often its size is asked for."""
+    """A log that counts the reads of its size."""
 
     asked = 0
     held = 0

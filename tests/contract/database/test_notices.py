@@ -20,14 +20,14 @@ from tuskpoint_server.journal.sql.notifications import Notices, decode, encode
 async def servers(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Journal, Journal]]:
-    """Two servers of a journal, which do not poll."""
+    """Two servers of a journal, without polling."""
     monkeypatch.setattr(databases, "POLL_S", 3600.0)
     async with opened(tmp_path, clock) as first, opened(tmp_path, clock) as second:
         yield first, second
 
 
 async def woken(journal: Journal, by: Journal) -> None:
-    """Wait until saves of one server wake a waiter of another: that one may not listen yet."""
+    """Wait until saves of one server wake a waiter of another server, which may not listen yet."""
     with journal.events.subscribe(TENANT, "t") as waiter:
         for number in range(1000):
             await save(by, draft(f"{number:04d}", f"{number - 1:04d}" if number else ""))

@@ -1,4 +1,4 @@
-"""The overlay decides as the database would: how changes fall into batches decides nothing."""
+"""The unit of work decides as the database would, however changes are divided into batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tuskpoint_server.journal.sql.schema import metadata
 
 Step = tuple[str, dict[str, Any]]
 BASE = bytes(range(256)) * 20
-"""A value that is stored as a keyframe, so that what resembles it becomes a patch."""
+"""A keyframe: similar values become patches."""
 
 threads = st.sampled_from(("t", "t", "t", "u"))
 namespaces = st.sampled_from(("", "", "inner"))
@@ -41,7 +41,7 @@ values = st.sampled_from(tuple(VALUES))
 
 
 def seldom(common: st.SearchStrategy[Any], *rare: object) -> st.SearchStrategy[Any]:
-    """Draw the rare ones once in about eight times: most of them lead to a refusal."""
+    """Draw a rare value about once in eight times: most rare values lead to a refusal."""
     return st.integers(0, 7).flatmap(lambda n: common if n else st.sampled_from(rare))
 
 
@@ -94,7 +94,7 @@ def steps() -> st.SearchStrategy[Step]:
 
 
 class Entropy:
-    """Numbers that begin anew where a test says so."""
+    """Numbers that restart where a test says so."""
 
     def __init__(self) -> None:
         self.numbers = itertools.count()
@@ -118,10 +118,10 @@ class Side:
         )
 
     def call(self, tenant: str, step: Step) -> Coroutine[Any, Any, Any]:
-        """Return what does a step; a save is packed at once.
+        """Return the call of a step; a save is packed at once.
 
-        Which values are tried as patches depends on what was refused before they came, and
-        that is known only where changes do not wait for one another.
+        The values that are tried as patches depend on earlier refusals, which are known only if
+        changes do not wait for one another.
         """
         name, arguments = step
         if name == "save":
@@ -154,7 +154,7 @@ class Side:
         return calls[name]()
 
     async def one_by_one(self, tenant: str, steps: Sequence[Step], *, forget: bool) -> list[Any]:
-        """Give each change a batch of its own."""
+        """Commit each change in its own batch."""
         outcomes: list[Any] = []
         for call in [self.call(tenant, step) for step in steps]:
             if forget:
@@ -163,7 +163,7 @@ class Side:
         return list(map(plain, outcomes))
 
     async def at_once(self, tenant: str, steps: Sequence[Step]) -> list[Any]:
-        """Give all changes one batch."""
+        """Commit all changes in one batch."""
         loop, entered, released = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
         def hold(_batch: UnitOfWork) -> None:
@@ -179,7 +179,7 @@ class Side:
         return list(map(plain, await asyncio.gather(*tasks, return_exceptions=True)))
 
     async def submitted(self, call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Begin a call; return when its change waits for the writer, or when the call has ended."""
+        """Start a call; return when its change waits for the writer, or when the call has ended."""
         waits, submit = asyncio.Event(), Writer.submit
 
         def tell(writer: Writer, *args: Any, **options: Any) -> asyncio.Future[Any]:
@@ -222,7 +222,7 @@ def writes_of(arguments: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def plain(outcome: Any) -> Any:
-    """Return an outcome in a form that can be compared; a defect is raised."""
+    """Return a comparable form of an outcome; a defect is raised."""
     if isinstance(outcome, Refusal):
         return outcome.reason, outcome.metadata
     if isinstance(outcome, BaseException):
@@ -231,7 +231,7 @@ def plain(outcome: Any) -> Any:
 
 
 COUNTED = ("dirty_bytes", "added_bytes", "removed_bytes")
-"""Of a value that comes again, whether it is new is known only where its parent is remembered."""
+"""Counters of bytes: a repeated value counts as new unless its parent is remembered."""
 
 
 TABLES = {
@@ -246,7 +246,7 @@ TABLES = {
 
 
 def rows_of(tenant: str) -> Callable[[Connection], dict[str, list[dict[str, Any]]]]:
-    """Return what reads all rows of a tenant; numbers of threads and families begin at 0."""
+    """Return a function that reads a tenant's rows, with threads and families numbered from 0."""
 
     def read(connection: Connection) -> dict[str, list[dict[str, Any]]]:
         of_tenant = "SELECT number FROM threads WHERE tenant = ? ORDER BY thread_id"
@@ -277,7 +277,7 @@ def rows_of(tenant: str) -> Callable[[Connection], dict[str, list[dict[str, Any]
 
 
 class Sides(World):
-    """Three journals in which the same happens."""
+    """Three journals in which the same steps happen."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL whose statements do not wait for the answers of those before."""
+"""Statements on a pipelined connection to PostgreSQL do not wait for earlier answers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def connection(tmp_path: Path) -> Iterator[PipelinedConnection]:
 def test_a_value_comes_back_as_it_was_sent(
     connection: PipelinedConnection, kind: str, value: object
 ) -> None:
-    for _ in range(3):  # prepared from the second time on
+    for _ in range(3):  # the statement is prepared from its second run on
         answer = connection.execute(f"SELECT $1::{kind}", [value])
         assert answer.fetchall() == [(value,)]
 
@@ -110,7 +110,7 @@ def test_a_statement_that_could_not_be_prepared_is_prepared_later(
     prepared = connection.execute(
         "SELECT count(*) FROM pg_prepared_statements WHERE statement = $1"
     )
-    with pytest.raises(psycopg.errors.ProtocolViolation):  # it lacks its parameter
+    with pytest.raises(psycopg.errors.ProtocolViolation):  # the statement lacks its parameter
         prepared.fetchone()
     named = "SELECT count(*) FROM pg_prepared_statements WHERE statement = $1"
     assert connection.execute(named, [query]).fetchone() != (0,)
@@ -126,7 +126,7 @@ def test_a_cursor_reads_after_the_statements_before_it(connection: PipelinedConn
 def test_more_than_the_socket_takes_is_sent_as_there_is_room(
     connection: PipelinedConnection,
 ) -> None:
-    """The server does not read while it works; what is left to send must not be forgotten."""
+    """The server does not read while it works; the unsent rest must not be forgotten."""
     with socket.socket(fileno=socket.dup(connection.pgconn.socket)) as its:
         its.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     connection.execute("CREATE TABLE large (data bytea)")
@@ -152,7 +152,7 @@ def test_a_lost_connection_says_so(tmp_path: Path, connection: PipelinedConnecti
     [pid] = connection.execute("SELECT pg_backend_pid()").fetchone() or (0,)
     with closing(connect(str(place(tmp_path)))) as other:
         other.execute("SELECT pg_terminate_backend($1)", [pid]).fetchone()
-    for _ in range(2):  # the last words of the server come first
+    for _ in range(2):  # the first error has the server's last message
         with pytest.raises(psycopg.OperationalError):
             connection.execute("SELECT 1").fetchone()
     assert connection.closed

@@ -1,4 +1,4 @@
-"""Binding the rows of a journal again: all values are compared first, and the log shows how far."""
+"""Binding the rows of a journal again compares all values first, and logs its progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def test_every_value_is_compared_whatever_its_thread(
 ) -> None:
     monkeypatch.setattr(rebinding, "ROWS_AT_ONCE", 3)
     monkeypatch.setattr(rebinding, "_REPORT_S", 0.0)
-    for number in range(4):  # the values of threads alternate
+    for number in range(4):  # the values of the two threads alternate
         for name in ("t1", "t2"):
             values = {"x": b"%d of %s" % (number, name.encode())}
             parent = str(number - 1) if number else ""

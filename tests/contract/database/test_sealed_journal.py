@@ -1,4 +1,4 @@
-"""A sealed journal: its rows show no value, and only its key opens it."""
+"""The rows of a sealed journal show no value, and only its key opens the journal."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def opened(
 
 
 def rows_with_the_secret(connection: Connection) -> dict[str, int]:
-    """Return how many rows of each table have the secret, as the database has them."""
+    """Return the number of stored rows in each table that contain the secret."""
     counts = {}
     for name in (*(table.name for table in metadata.sorted_tables), "search_text"):
         rows = driver_of(connection).execute(f"SELECT * FROM {name}").fetchall()
@@ -115,7 +115,7 @@ async def test_servers_that_begin_at_once_have_one_key(tmp_path: Path, database:
         return keys[stored or "first"], stored or "first"
 
     async def second(stored: str) -> tuple[bytes, str]:
-        if not stored:  # another server is faster
+        if not stored:  # another server creates the journal first
             async with opened(tmp_path / "sealed.db", first) as (_, journal):
                 await fill(journal)
         return keys[stored or "second"], stored or "second"
@@ -141,7 +141,7 @@ OTHER = "other-tenant"
 
 
 def moved(table: str, source: str, target: str) -> str:
-    """Return the statement that copies sealed bytes from one tenant's row to the other's."""
+    """Return a statement that copies sealed bytes from one tenant's row to another tenant's."""
     owner = {"contents": "family", "writes": "number"}[table]
     own = {"contents": "family", "writes": "thread"}[table]
     owner_query = f"(SELECT {owner} FROM threads WHERE tenant = '%s')"
@@ -153,7 +153,7 @@ def moved(table: str, source: str, target: str) -> str:
 async def test_the_same_value_of_another_tenant_does_not_open(
     tmp_path: Path, database: str, table: str
 ) -> None:
-    """The digest is the same, and so are the bytes: the tenant and the thread are not."""
+    """Digest and bytes are the same, but tenant and thread differ."""
     async with opened(tmp_path / "sealed.db") as (sealed, journal):
         for tenant in (TENANT, OTHER):
             saved = draft("1", "", {"short": SECRET}, writes=(write("w", SECRET),))

@@ -1,4 +1,4 @@
-"""Several servers change one journal: every change is decided on what the others committed."""
+"""Several servers change one journal, and each change sees what the other servers committed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_save_sees_what_another_server_saved(servers: list[Journal]) -> 
 
 
 async def test_what_two_servers_insert_at_once_is_decided_again(servers: list[Journal]) -> None:
-    """As when both start on an empty database, and claim it for their blob store."""
+    """As when both servers start on an empty database, and claim it for their blob store."""
     both = threading.Barrier(2, timeout=20)
 
     def claim(batch: UnitOfWork) -> int:
@@ -81,7 +81,7 @@ async def test_what_two_servers_insert_at_once_is_decided_again(servers: list[Jo
 
 
 async def test_a_head_moves_once_from_each_place(servers: list[Journal]) -> None:
-    """Of the savers that expect the same head one succeeds, whatever their servers knew before."""
+    """Of several saves that expect the same head, one succeeds, whatever their servers knew."""
     head = ""
     for number in range(STEPS):
         answers = await asyncio.gather(
@@ -126,7 +126,7 @@ async def test_a_value_that_another_server_removed_is_missing(servers: list[Jour
 async def test_many_agents_over_three_servers_lose_and_repeat_nothing(
     servers: list[Journal],
 ) -> None:
-    """Agents share threads and change servers at random; some threads begin on all at once."""
+    """Agents share threads and change servers at random; some threads start on all of them at once."""
     choice = random.Random(7)
     acknowledged: dict[tuple[str, str], bytes] = {}
 
@@ -173,7 +173,8 @@ async def test_a_batch_goes_on_without_a_thread_that_another_server_changes(
             server.save_checkpoint(TENANT, draft(name, "1", thread_id="held"))
             for name in ("2", "3")
         ]
-        for number in range(2, 6):  # also once the others were deferred, and the writer is idle
+        # also after the other saves were deferred, and the writer is idle
+        for number in range(2, 6):
             await server.save_checkpoint(TENANT, draft(f"{number}", "1", thread_id="free"))
         assert not any(saved.done() for saved in waiting)
     finally:
@@ -185,7 +186,7 @@ async def test_a_batch_goes_on_without_a_thread_that_another_server_changes(
 async def test_a_save_of_a_thread_that_stays_locked_is_refused_in_time(
     servers: list[Journal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a session of another server hangs in a transaction for good."""
+    """As when a session of another server hangs in a transaction forever."""
     monkeypatch.setattr(writer, "_LONGEST_DEFERRAL_S", 0.5)
     server, other, _ = servers
     await server.save_checkpoint(TENANT, draft("1", thread_id="held"))
@@ -212,7 +213,7 @@ async def test_a_save_of_a_thread_that_stays_locked_is_refused_in_time(
 async def test_a_value_that_another_server_evicted_is_no_keyframe_any_more(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """The log of the thread does not change by it: what a server knows of it ends all the same."""
+    """An eviction does not change the thread's log, but the server still forgets the keyframe."""
     text = random.Random(1).randbytes(6000)
     async with (
         house(tmp_path, MemoryStore(), clock) as home,

@@ -21,7 +21,7 @@ from tuskpoint_server.journal.sql.sealing import BY_PLACE, BY_VALUE
 
 pytestmark = pytest.mark.postgresql
 
-SECONDS = 20.0  # in which everything here is done
+SECONDS = 20.0  # time limit of each test
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ async def journal(tmp_path: Path, clock: Clock) -> AsyncIterator[Journal]:
 
 @asynccontextmanager
 async def another(directory: Path) -> AsyncIterator[psycopg.AsyncConnection[tuple[object, ...]]]:
-    """Be in a transaction of another program that uses the journal, for instance a server."""
+    """Open a transaction of another program that uses the journal, for instance a server."""
     url = str(place(directory / "journal.db"))
     async with await psycopg.AsyncConnection.connect(url) as connection:
         yield connection
 
 
 async def is_waited_for(directory: Path) -> None:
-    """Wait until somebody waits for a lock of the journal."""
+    """Wait until a transaction waits for a lock of the journal."""
     async with another(directory) as connection, asyncio.timeout(SECONDS):
         await connection.set_autocommit(True)
         while True:
@@ -54,7 +54,7 @@ async def is_waited_for(directory: Path) -> None:
 async def test_a_thread_that_another_server_changes_keeps_no_other_from_being_bound(
     journal: Journal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody holds one thread while it waits for another: that would be a deadlock."""
+    """Binding never holds one thread while it waits for another, which could cause a deadlock."""
     bound = asyncio.Event()
 
     def note(failpoint: str) -> None:
@@ -89,7 +89,7 @@ async def test_a_dump_of_the_database_delays_binding_and_no_save(
 
 
 async def test_binding_waits_until_a_vacuum_gives_way(journal: Journal, tmp_path: Path) -> None:
-    """PostgreSQL ends an autovacuum once somebody has waited for its table for a second."""
+    """PostgreSQL ends an autovacuum when a transaction has waited a second for its table."""
     async with another(tmp_path) as vacuum:
         await vacuum.execute("LOCK TABLE changes IN SHARE UPDATE EXCLUSIVE MODE")
         binding = asyncio.create_task(rebinding.bind_rows(journal.database))
@@ -102,7 +102,7 @@ async def test_binding_waits_until_a_vacuum_gives_way(journal: Journal, tmp_path
 async def test_servers_that_seal_again_at_once_do_not_wait_for_each_other(
     tmp_path: Path, clock: Clock
 ) -> None:
-    """A batch holds the fact how values are sealed; nobody changes it in the midst of a batch."""
+    """A batch locks the fact that names the sealing, so the fact cannot change during a batch."""
     where = place(tmp_path / "journal.db")
     database = await Database.open(where, open_key=seals, clock_us=clock)
     try:

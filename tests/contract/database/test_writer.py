@@ -1,4 +1,4 @@
-"""The writer commits what waits together, and keeps one change's trouble to itself."""
+"""The writer commits waiting changes together, and keeps one change's failure to itself."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 
 class Driver:
-    """What the writer's thread asks of the database, a statement with many rows as one."""
+    """Statements of the writer's thread; a statement with many rows counts once."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
@@ -86,7 +86,7 @@ async def counted(
 
 
 def step(number: int, thread_id: str) -> IncomingCheckpoint:
-    """Return a step of an agent: some channels change, one stays, and it carries a write."""
+    """Return a step of an agent: some channels change, one stays, and the step has a write."""
     return draft(
         f"{number:04}",
         f"{number - 1:04}" if number else "",
@@ -144,7 +144,7 @@ async def test_a_batch_of_saves_takes_few_statements(counted: tuple[Journal, Dri
     )
     assert all(isinstance(outcome, SaveOutcome) for outcome in outcomes[1:])
     assert driver.commits == 1
-    # What precedes the first change of the batch is its BEGIN.
+    # The batch starts with a BEGIN before its first change.
     assert 0 < len(driver.statements) + 1 <= 12, driver.statements
 
 
@@ -153,7 +153,7 @@ async def test_queued_changes_are_committed_together(counted: tuple[Journal, Dri
     journal, driver = counted
     driver.commits = 0
     outcomes = await together(journal, *(save(journal, f"{n:02}") for n in range(20)))
-    assert driver.commits == 2  # the gate's and theirs
+    assert driver.commits == 2  # the gate's commit, and the commit of the saves
     assert [outcome.seq for outcome in outcomes] == list(range(1, 21))
 
 
@@ -195,7 +195,7 @@ async def test_a_caller_that_goes_away_interrupts_no_commit(journal: Journal) ->
     await before.entered.wait()
     in_batch, going = journal.database.change(gate), journal.save_checkpoint(TENANT, draft("a"))
     before.release()
-    await gate.entered.wait()  # the writer has begun with both
+    await gate.entered.wait()  # the writer has started with both changes
     going.cancel()
     gate.release()
     await asyncio.gather(held, in_batch)
@@ -215,7 +215,7 @@ async def test_changes_of_a_thread_keep_their_order_behind_large_ones(
         journal.save_checkpoint(TENANT, draft("d", "", {"x": b"small"})),
     ]
     if cancelled:
-        await asyncio.sleep(0)  # its content is on its way to a thread
+        await asyncio.sleep(0)  # a thread is still compressing the content
         outcomes[2].cancel()
     done = await asyncio.gather(*outcomes, return_exceptions=True)
     left = [outcome for outcome in done if not isinstance(outcome, asyncio.CancelledError)]
@@ -236,9 +236,9 @@ async def test_a_commit_reports_the_bytes_it_added(journal: Journal) -> None:
         made(journal.database.transact, half_done),
         save(journal, "z", expected_head="y"),
     )
-    # These have nothing but metadata.
+    # These checkpoints have only metadata.
     assert sorted(added) == [(TENANT, 3, 3 * len("{}")), ("other", 1, len('{"of": "other"}'))]
-    await save(journal, "0", thread_id="t0", frame=b"")  # nothing is different
+    await save(journal, "0", thread_id="t0", frame=b"")  # the repeated save changes nothing
     assert len(added) == 2
 
 

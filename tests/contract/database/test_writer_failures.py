@@ -1,4 +1,4 @@
-"""A change that fails leaves no trace, and takes no other change with it."""
+"""A change that fails leaves no trace, and does not fail other changes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def everything(journal: Journal) -> dict[str, list[tuple[Any, ...]]]:
 
 @contextmanager
 def failing(moment: str, error: Exception) -> Iterator[None]:
-    """Let transactions fail when they begin or are committed."""
+    """Let transactions fail at their start or at their commit."""
 
     def fail(*_args: object, **_more: object) -> None:
         raise error
@@ -72,7 +72,7 @@ def failing(moment: str, error: Exception) -> Iterator[None]:
 
 
 def bad_row(batch: UnitOfWork) -> None:
-    """Leave rows that the database refuses when they are written out."""
+    """Leave rows that the database refuses when the unit of work writes them."""
     log = batch.find(TENANT, "t")
     assert log is not None
     batch.change(log, EventKind.RETENTION_SET)
@@ -216,12 +216,12 @@ async def test_a_refused_change_leaves_no_trace(journal: Journal) -> None:
 
 
 async def test_a_value_stored_as_a_patch_is_no_keyframe(journal: Journal) -> None:
-    """A value that is stored as a patch is no keyframe, though it came whole once more."""
+    """A value that is stored as a patch is not a keyframe, even if it is sent whole later."""
     base = bytes(range(256)) * 24
     whole, first, second = base + b"0", base + b"1", base + b"12"
     await save(journal, "a", "", {"x": whole})
-    await save(journal, "b", "a", (channel("x", first, 2),))  # a patch
-    # Channel "y" knows nothing of that value: it begins a group with it.
+    await save(journal, "b", "a", (channel("x", first, 2),))  # stored as a patch
+    # Channel "y" does not know that value, and starts a group with it.
     outcomes = await together(
         journal,
         save(journal, "c", "b", {"x": Reference.EMPTY, "y": first}),

@@ -1,4 +1,4 @@
-"""Vectors from an endpoint: what it is asked, and that nothing wrong is taken from it."""
+"""Requests to an embeddings endpoint are right, and wrong answers are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of_length(text: str) -> list[float]:
 
 @pytest.fixture(scope="module", autouse=True)
 def journals() -> None:
-    """These tests open no journal."""
+    """Open no journal in these tests."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def embedder(endpoint: Endpoint) -> AsyncIterator[OpenAIEmbedder]:
 
 
 def says(endpoint: Endpoint, body: Any, status: int = 200, **headers: str) -> None:
-    """Let the endpoint answer with this, whatever it is asked."""
+    """Let the endpoint give this answer to every request."""
     content = body if isinstance(body, bytes) else web.json_response(body).body
     endpoint.respond = lambda request, request_body: web.Response(
         body=content, status=status, headers={**headers, "Content-Type": "application/json"}
@@ -52,7 +52,7 @@ def says(endpoint: Endpoint, body: Any, status: int = 200, **headers: str) -> No
 
 
 async def refused(embedder: OpenAIEmbedder, *texts: str) -> EmbedderError:
-    """Return the error that texts cause: one line without key and address."""
+    """Return the error of an embedding: one line without key and address."""
     with pytest.raises(EmbedderError) as raised:
         await embedder.embed(texts or ("one",))
     assert "\n" not in str(raised.value)
@@ -293,7 +293,7 @@ async def test_the_key_is_neither_shown_nor_logged(
     endpoint: Endpoint, embedder: OpenAIEmbedder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    for library in ("httpx", "httpcore"):  # a server in this process may have quieted them
+    for library in ("httpx", "httpcore"):  # a server in this process may have raised their levels
         caplog.set_level(logging.DEBUG, library)
     logging.getLogger("httpx").info("logs are caught")
     await embedder.embed(["a"])

@@ -1,4 +1,4 @@
-"""Items of stores in the journal: put, read, found, expired, certified and recovered."""
+"""Items of stores are put, read, found, expired, certified and recovered in the journal."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_reading_puts_the_end_off_and_seldom_waits_for_certification(home:
     await home.flush()
 
     async def read(after_s: float) -> tuple[int, int]:
-        """Read the items; return the seconds left to one, and how many threads are dirty then."""
+        """Read the items; return the seconds until one expires, and the number of dirty threads."""
         clock.advance(after_s)
         items, _ = await journal.items.get(TENANT, [(A, "k"), (A, "never")])
         shown = await journal.items.put_off(TENANT, items)
@@ -167,10 +167,10 @@ async def test_reading_puts_the_end_off_and_seldom_waits_for_certification(home:
         left_us = item.times.expire_us - clock.now_us
         return left_us // 1_000_000, (await home.waiting()).threads
 
-    assert await read(35) == (3565, 0)  # less than a hundredth
+    assert await read(35) == (3565, 0)  # less than a hundredth of the time has passed
     assert await read(1) == (3600, 0)
     assert await read(1700) == (3600, 0)
-    assert await read(100) == (3600, 1)  # less than half is left in what is certified
+    assert await read(100) == (3600, 1)  # less than half of the time is left in the certified item
     await home.flush()
     assert await read(1800) == (3600, 0)
     clock.advance(3600)
@@ -195,7 +195,7 @@ async def test_items_are_recovered_and_those_that_are_gone_are_not(
         assert await after.journal.items.latest(TENANT, (), None, 0, 1000) == before
         assert await after.journal.items.namespaces(TENANT, ()) == [A, B]
         assert (await row_of(after.journal, thread_of(A))).checkpoint_count == 49
-        # What was deleted comes back only if it is put again, and the rest can be changed.
+        # Deleted items come back only if they are put again, and the other items can be changed.
         await after.journal.items.put(
             TENANT, [put("x", of=("e",)), put("k1", b'{"n":3}'), ItemChange(A, "k3")]
         )

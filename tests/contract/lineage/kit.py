@@ -1,4 +1,4 @@
-"""What tests of lineage save, and what they compare: everything that can be read of a thread."""
+"""Threads for the tests of lineage, and readers that compare all fields of a thread."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Place = tuple[str, str]
 """Namespace and checkpoint ID."""
 
 History = tuple[bytes | None, tuple[tuple[str, bytes], ...]]
-"""Of a delta channel: the seed's data, and task and data of the writes."""
+"""History of a delta channel: the data of the seed, and task and data of the writes."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A checkpoint as a reader sees it, but for where and when it was saved."""
+    """A checkpoint as a reader sees it, without the place and time of its save."""
 
     parent_id: str
     metadata: bytes
@@ -55,7 +55,7 @@ async def chain(
     seeds: Sequence[str] = (),
     metadata: Mapping[str, object] | None = None,
 ) -> None:
-    """Save a line of checkpoints with a delta channel "log" and an ordinary one, "x"."""
+    """Save a line of checkpoints with a delta channel "log" and an ordinary channel "x"."""
     for checkpoint_id in ids:
         number = checkpoint_id.encode()
         await journal.save_checkpoint(
@@ -94,7 +94,7 @@ def write_of(channel: str, data: bytes) -> StoredWrite:
 
 
 async def seen(journal: Journal, thread_id: str = "t") -> dict[Place, Seen]:
-    """Return all that readers see of a thread."""
+    """Return all checkpoints of a thread that readers see."""
     query = CheckpointQuery(thread_id=thread_id)
     page = await journal.read_page(
         TENANT, query, View.FULL, None, max_count=10_000, max_bytes=10**9
@@ -113,7 +113,7 @@ async def seen(journal: Journal, thread_id: str = "t") -> dict[Place, Seen]:
 
 
 async def history(journal: Journal, key: CheckpointKey, channel: str = "log") -> History:
-    """Return what rebuilds a delta channel."""
+    """Return the seed and writes that rebuild a delta channel."""
     (channel_history,) = await journal.delta_history(TENANT, key, [channel])
     seed = (
         channel_history.seed.value.data
@@ -124,13 +124,13 @@ async def history(journal: Journal, key: CheckpointKey, channel: str = "log") ->
 
 
 def places(closure: Closure | None) -> list[Place]:
-    """Return where the members of a closure stand."""
+    """Return the places of the members of a closure."""
     return list(members_of(closure))
 
 
 @dataclass(frozen=True)
 class Member:
-    """A checkpoint of a closure, and seed and writes of each delta channel that comes along."""
+    """A checkpoint of a closure, with the seed and the writes of each included delta channel."""
 
     seen: Seen
     rebuilt: dict[str, tuple[bytes | None, list[bytes]]]
@@ -208,7 +208,7 @@ async def certify(journal: Journal, thread_id: str = "t", needs: Sequence[str] =
 
 
 async def evict(journal: Journal, segment: bytes, *data: bytes) -> dict[bytes, Value]:
-    """Give up values and writes with this data; return them by digest."""
+    """Evict values and writes with this data; return them by digest."""
     gone = {value_digest(value(content)): value(content) for content in data}
 
     def work(batch: UnitOfWork) -> None:

@@ -1,4 +1,4 @@
-"""Adoptions: a closure of one journal becomes a thread of another."""
+"""An adoption turns a closure of one journal into a thread of another journal."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HASH = "ab" * 32
 
 @pytest.fixture
 async def elsewhere(tmp_path: Path, clock: Clock) -> AsyncIterator[Journal]:
-    """Another journal."""
+    """A second journal."""
     directory = tmp_path / "elsewhere"
     directory.mkdir()
     async with opened(directory, clock) as journal:

@@ -1,4 +1,4 @@
-"""What is made of certified and evicted checkpoints, flushed and read back from the store."""
+"""Forks, copies and rollbacks of certified and evicted checkpoints are complete in the store."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def removal(home: House) -> RemovalRows:
 
 
 async def evict(home: House) -> None:
-    """Certify everything and give up whatever the journal can spare."""
+    """Certify everything, and evict all values that the journal can spare."""
     await home.flush()
     assert await home.evict() > 0
 
 
 async def completed(home: House, call: Callable[[SuppliedValues], Awaitable[T]]) -> tuple[T, int]:
-    """Make a call as the service does; return its outcome, and how many values it asked for."""
+    """Make a call as the service does; return its outcome, and the number of values it needed."""
     supplied: dict[bytes, Value] = {}
     while True:
         try:
@@ -79,7 +79,7 @@ async def test_copies_of_certified_checkpoints_are_certified_without_storing_the
     await snapshots.restore_snapshot(TENANT, made.snapshot_id, rollback=False, request_id="")
     await home.flush()
     assert len(store.members("segment")) == stored + 1, "only the snapshot's description"
-    # t: 3, its fork: 2, its copy: 3, the snapshot: 1 and 2, what was restored: 2.
+    # t: 3, its fork: 2, its copy: 3, the snapshot: 1 and 2, the restored threads: 2.
     assert await check_certified(home) == 13
 
 
@@ -97,7 +97,7 @@ async def test_forks_of_delta_channels_are_stored_with_their_delta_base(
     assert await history(home.journal, key("03", "fork")) == before
     await home.flush()
     assert await check_certified(home) == 5
-    # Once it is certified it is held like anything else, with its base.
+    # Once certified, the fork's checkpoint is stored like any other, with its base.
     await save(home.journal, draft("05", "03", {"x": b"5"}, thread_id="fork", delta=("log",)))
     await evict(home)
     await lineage.fork(TENANT, key("03", "fork"), "again", "")
@@ -107,7 +107,7 @@ async def test_forks_of_delta_channels_are_stored_with_their_delta_base(
 
 
 async def completed_history(home: House, key: CheckpointKey) -> object:
-    """Return what rebuilds the delta channel of a checkpoint, read where it was evicted."""
+    """Return the history of a delta channel, read from blobs where it was evicted."""
     (channel_history,) = await home.journal.delta_history(TENANT, key, ["log"])
     places = list(channel_history.sources)
     wanted = {write.digest for write in channel_history.writes}
@@ -167,7 +167,7 @@ async def test_a_rollback_to_evicted_values_is_whole_and_certified(
     saved, value_count = await completed(
         home, lambda supplied: lineage.rollback(TENANT, key("02"), "", None, supplied)
     )
-    assert value_count == 3  # "x" of both, and the seed of the subgraph
+    assert value_count == 3  # "x" of both checkpoints, and the seed of the subgraph
     assert await here(home, saved.key)
     await home.flush()
     assert data_of(await home.from_blobs(saved.key)) == {"x": b"02"}

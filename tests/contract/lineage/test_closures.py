@@ -1,4 +1,4 @@
-"""Closures: what is needed to continue from a checkpoint, and no more."""
+"""A closure contains what is needed to continue from a checkpoint, and no more."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_closure_larger_than_a_bundle_is_not_read(
 
     read = contents.read
     monkeypatch.setattr(contents, "read", fail)
-    # Of the ancestors only what "log" is rebuilt from counts.
+    # Of the ancestors, only the values that rebuild "log" count.
     least = sum(map(len, (b"03", b"w03", b"v03", b"seed 01", b"w02", b"w01")))
     monkeypatch.setattr(bundles, "MAX_BUNDLE_BYTES", least - 1)
     await refused(lineage.closure(TENANT, key("03")), Reason.LIMIT_EXCEEDED)

@@ -1,4 +1,4 @@
-"""The tree of threads that came from one another."""
+"""Threads know the threads that they came from, and the threads that came from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def roll_back(lineage: LineageRows, thread_id: str, checkpoint_id: str) ->
 
 
 def short(steps: tuple[LineageStep, ...]) -> list[Step]:
-    """Return kind, origin's thread, and thread of each step."""
+    """Return kind, origin thread, and thread of each step."""
     return [(step.descent, step.origin.thread_id, step.key.thread_id) for step in steps]
 
 

@@ -1,4 +1,4 @@
-"""A fork is a new thread that begins with a checkpoint, whole and on its own."""
+"""A fork is a new thread that starts with a checkpoint, complete and independent."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_values_handed_over_by_removed_ancestors_are_forked(
     await lineage.fork(TENANT, key("04"), "fork", "")
     assert await history(journal, key("04", "fork")) == before
     await refused(lineage.fork(TENANT, key("03", "fork"), "v", ""), Reason.CHECKPOINT_NOT_FOUND)
-    # It is pruned like any other thread, and its delta channel stored anew.
+    # The fork is pruned like any other thread, and its delta channel is stored again.
     await chain(journal, ["05"], parent_id="04", thread_id="fork", seeds=["05"])
     removed = await journal.removal.prune_thread(TENANT, "fork", PruneStrategy.KEEP_LATEST)
     assert removed == 1
@@ -123,7 +123,7 @@ async def test_a_deleted_name_begins_anew(journal: Journal, lineage: LineageRows
     assert saved.incarnation == 2
     made = await thread_of(journal, "name")
     assert (made.incarnation, made.agent_id, made.state) == (2, "", ThreadState.IDLE)
-    # Though its ID is below that of the ended incarnation's last checkpoint.
+    # The ID may be below the ID of the ended incarnation's last checkpoint.
     await journal.save_writes(TENANT, key("02", "name"), [write("x", b"w")])
     await save(
         journal,
@@ -244,7 +244,7 @@ async def test_values_are_stored_once(journal: Journal, lineage: LineageRows) ->
 async def test_a_fork_takes_few_statements_per_checkpoint(
     journal: Journal, lineage: LineageRows
 ) -> None:
-    """What a batch writes of a table is one statement; what it reads grows by few per member."""
+    """A batch writes a table with one statement; its reads grow by few statements per member."""
     counts = []
     for calls in (10, 20):
         name = f"t{calls}"
@@ -258,7 +258,7 @@ async def test_a_fork_takes_few_statements_per_checkpoint(
 
 
 async def reads_of_a_fork(journal: Journal, source: CheckpointKey) -> int:
-    """Fork a checkpoint; return how many times that read."""
+    """Fork a checkpoint; return the number of reads."""
     statements: list[str] = []
 
     def work(batch: UnitOfWork) -> None:

@@ -1,4 +1,4 @@
-"""A fork of certified checkpoints is held by the same segments, and needs nothing evicted."""
+"""The same segments store a fork of certified checkpoints, and a fork needs no evicted value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuskpoint_server.journal.values.segment_refs import decode_held
 
 
 async def held(journal: Journal, thread_id: str) -> dict[str, tuple[int, list[bytes]]]:
-    """Return for each checkpoint of a thread that is held by segments its number and these."""
+    """Return number and segments of each checkpoint of a thread that segments store."""
     number = (await row_of(journal, thread_id)).number
     rows = await rows_of(journal, checkpoints, "thread", "checkpoint_id", "held")
     entries = {row[1]: decode_held(row[2]) for row in rows if row[0] == number and row[2]}
@@ -94,7 +94,7 @@ async def test_a_copy_of_a_copy_is_held_before_it_is_certified(
 async def test_a_checkpoint_with_a_new_delta_base_is_stored_with_its_copy(
     journal: Journal, lineage: LineageRows
 ) -> None:
-    """A segment holds the base that its checkpoint had; ancestors are not in the fork."""
+    """A segment has the base of its checkpoint at that time; ancestors are not in the fork."""
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     segment = await certify(journal)
     for checkpoint_id in ("01", "03"):

@@ -1,4 +1,4 @@
-"""What a journal keeps of hand-offs: the answers, and the blobs that others rely upon."""
+"""A journal keeps the answers of hand-offs, and the blobs that receivers rely upon."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tuskpoint_server.journal.sql.schema import handoffs, members, threads
 
 
 def at(name: str) -> BlobLocation:
-    """Where bytes lie that are a blob of their own."""
+    """Return the location of a standalone blob."""
     return BlobLocation(sha(name), 1, f"blob-{name}")
 
 
 def asked(request_id: str, to_agent: str = "writer", tenant: str = TENANT) -> Request:
-    """A request to hand a checkpoint off."""
+    """Return a request to hand a checkpoint off."""
     return request(tenant, request_id, "CreateHandoff", to_agent)
 
 
@@ -101,7 +101,7 @@ async def test_a_bundle_is_recorded_with_its_parts(journal: Journal) -> None:
 
 @pytest.mark.usefixtures("thread")
 async def test_a_bundle_is_a_change_that_has_to_be_stored(journal: Journal) -> None:
-    """Else no record of it would ever be written."""
+    """Otherwise no record of the bundle would ever be written."""
     await certify(journal)
     await keep(journal, "whole")
     row = await row_of(journal)
@@ -249,7 +249,7 @@ async def test_a_retry_gets_the_first_answer(journal: Journal, clock: Clock) -> 
     assert await keep(journal, "whole", request_id="r") == b"answer whole"
     assert await kept.first_answer(asked("r")) == b"answer whole"
     assert await kept.first_answer(asked("r", tenant="another tenant")) is None
-    # Nobody had the first answer yet when the second began.
+    # The first answer did not exist yet when the second call started.
     assert await keep(journal, "later", request_id="r") == b"answer whole"
     assert await rows(journal) == [("t", sha("whole"))]
     await refused(kept.first_answer(asked("r", "other")), Reason.REQUEST_ID_REUSED)

@@ -1,4 +1,4 @@
-"""Whatever is saved, pruned, forked, adopted and rolled back: journal and model are equal."""
+"""The journal equals a model, whatever is saved, pruned, forked, adopted and rolled back."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ ANY = st.integers(0, 1 << 16)
 
 @dataclass(frozen=True)
 class Node:
-    """A checkpoint as the model has it.
+    """A checkpoint of the model.
 
-    `seed` is what its delta channel stores; `base` what it is rebuilt from where its
-    ancestors were removed or left behind, up to the checkpoint `above`, if that stays.
+    `seed` is the stored value of its delta channel. `base` rebuilds the channel if its ancestors
+    were removed or left behind, up to the checkpoint `above`, if that checkpoint stays.
     """
 
     parent_id: str
@@ -54,13 +54,13 @@ class Node:
 
     @property
     def up(self) -> str:
-        """Where the path of its delta channel goes on."""
+        """ID at which the path of its delta channel continues."""
         return self.above or self.parent_id
 
 
 @dataclass
 class Thread:
-    """A thread as plain dictionaries."""
+    """A thread in plain dictionaries."""
 
     name: str
     nodes: dict[Place, Node] = field(default_factory=dict)
@@ -75,7 +75,8 @@ class Thread:
     def through(self, place: Place, places: set[Place]) -> tuple[bytes | None, Written, str]:
         """Follow the path of a delta channel through some checkpoints.
 
-        Returns the seed, the writes, and where the path leaves these; empty: it has begun.
+        Returns the seed, the writes, and the ID at which the path leaves these checkpoints; empty
+        if the channel starts within them.
         """
         node = self.nodes[place]
         seed, written = node.base or (None, ())
@@ -95,7 +96,7 @@ class Thread:
         return None, written, above[1] if above in self.nodes else ""
 
     def alone(self, place: Place) -> Node:
-        """Return a checkpoint as it stands without its ancestors."""
+        """Return a checkpoint in the form that it has without its ancestors."""
         node = self.nodes[place]
         history = self.history(place)
         if not node.lists or node.seed is not None or history == (None, ()):
@@ -103,7 +104,7 @@ class Thread:
         return replace(node, base=history, above="")
 
     def left_at(self, root_id: str) -> str:
-        """Say where the runs on the path to a root checkpoint left the stateful subgraph."""
+        """Return the last checkpoint of the stateful subgraph by the runs on a root path."""
         path, end = set(), root_id
         while (ROOT, end) in self.nodes:
             path.add(end)
@@ -127,7 +128,7 @@ class Thread:
         return {place: self.alone(place) for place in tops}
 
     def remove(self, doomed: set[Place]) -> None:
-        """Delete checkpoints; a child gets what delta channels below it need of them."""
+        """Delete checkpoints; a child gets the base that delta channels below it need."""
         kept = {place: node for place, node in self.nodes.items() if place not in doomed}
         delta_places = [place for place, node in kept.items() if node.lists]
         walked: set[Place] = set()
@@ -147,7 +148,7 @@ class Thread:
         self.nodes = kept
 
     def first(self, place: Place, doomed: set[Place], walked: set[Place]) -> Place | None:
-        """Return the checkpoint at which the path of a channel enters what is removed."""
+        """Return the checkpoint at which the path of a channel enters the removed checkpoints."""
         while place in self.nodes and place not in walked:
             node = self.nodes[place]
             if node.seed is not None or (node.base is not None and not node.above):
@@ -306,7 +307,7 @@ class Lineages(RuleBasedStateMachine):
 
     @rule(which=ANY, at=ANY, adopts=st.booleans())
     def descend(self, which: int, at: int, adopts: bool) -> None:
-        """Fork, or adopt what a hand-off would hold."""
+        """Fork, or adopt the content of a hand-off."""
         thread = self.some(which)
         roots = thread.places(ROOT)
         if not roots or len(self.threads) > 4:
@@ -350,7 +351,7 @@ class Lineages(RuleBasedStateMachine):
 
     @rule()
     def capture(self) -> None:
-        """Take a snapshot of all threads that have a root checkpoint."""
+        """Take a snapshot of all threads with a root checkpoint."""
         captured = [thread for thread in self.threads if thread.places(ROOT)]
         if not captured:
             return
@@ -366,7 +367,7 @@ class Lineages(RuleBasedStateMachine):
 
     @rule()
     def restore(self) -> None:
-        """Make new threads of the last snapshot."""
+        """Create threads from the last snapshot."""
         if self.captured is None or len(self.threads) > 4:
             return
         snapshot_id, members = self.captured
@@ -400,7 +401,7 @@ class Lineages(RuleBasedStateMachine):
             self.went_back(threads[member.name], member, place, left, saved.key.checkpoint_id)
 
     def went_back(self, thread: Thread, at: Thread, place: Place, left: str, new: str) -> None:
-        """Add to a thread what a rollback appended."""
+        """Add the checkpoints that a rollback appended to a thread."""
         keeper = thread.places(KEEPER)
         before = set(thread.nodes)
         thread.nodes[ROOT, new] = replace(at.nodes[place], run="", writes=())

@@ -1,4 +1,4 @@
-"""Rollbacks: an earlier state appended to its thread; nothing of the past changes."""
+"""A rollback appends an earlier state to its thread, and changes nothing of the past."""
 
 from __future__ import annotations
 
@@ -377,7 +377,7 @@ async def test_evicted_values_are_asked_for(journal: Journal, lineage: LineageRo
 async def test_values_that_came_back_are_stored_with_the_rollback(
     journal: Journal, lineage: LineageRows
 ) -> None:
-    """The latest checkpoint has its values here, and saves may refer to them."""
+    """The latest checkpoint has its values in the journal, and saves may refer to them."""
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     gone = await evict(journal, await certify(journal), b"02")
     saved = await lineage.rollback(TENANT, key("02"), "", None, gone)

@@ -1,4 +1,4 @@
-"""Snapshots: several threads captured together, and restored together."""
+"""Several threads are captured together, and restored together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def create(journal: Journal, *thread_ids: str, **more: str) -> Snapshot:
 
 
 async def restore(journal: Journal, snapshot: Snapshot, *, rollback: bool = False) -> Sequence[str]:
-    """Restore a snapshot; return the threads that its members are restored in."""
+    """Restore a snapshot; return the threads of its restored members."""
     restored = await journal.snapshots.restore_snapshot(
         TENANT, snapshot.snapshot_id, rollback=rollback, request_id=""
     )
@@ -36,7 +36,7 @@ async def restore(journal: Journal, snapshot: Snapshot, *, rollback: bool = Fals
 
 
 async def two_threads(journal: Journal) -> None:
-    """Save a thread with delta channels and a stateful subgraph, and a plain one."""
+    """Save a thread with delta channels and a stateful subgraph, and a plain thread."""
     await chain(journal, ["01", "02"], seeds=["01"])
     await chain(journal, ["03"], ns="keeper", seeds=["03"], metadata=under("01"))
     await chain(journal, ["04"], parent_id="03", ns="keeper", metadata=under("02"))
@@ -48,7 +48,7 @@ async def two_threads(journal: Journal) -> None:
 
 
 async def names(journal: Journal) -> list[str]:
-    """Return all live threads, those of the server among them."""
+    """Return all live threads, the server's own threads included."""
     rows = await journal.database.query(
         lambda connection: connection.execute(
             select(threads.c.thread_id).where(threads.c.deleted.is_(False))
@@ -83,7 +83,7 @@ async def test_members_are_threads_of_their_origins_family(journal: Journal) -> 
     places = [("", "02"), ("keeper", "03"), ("keeper", "04")]
     assert sorted(await seen(journal, held[0])) == places
     assert await history(journal, key("02", held[0])) == await history(journal, key("02"))
-    # Of the threads only what pending writes alone held is stored, for delta channels.
+    # Of the threads, only values that only pending writes had are stored, for delta channels.
     new = await stored(journal) - before
     assert {b"w01", b"w03"} < new
     assert len(new) == 4, "the description has two values"
@@ -219,7 +219,7 @@ async def test_a_thread_that_is_gone_is_not_taken_back(journal: Journal) -> None
 
 
 async def test_a_thread_that_began_anew_gets_the_values_of_before(journal: Journal) -> None:
-    """A new incarnation is a family of its own, so values go from one to the other."""
+    """A new incarnation is a separate family, so values are copied to it."""
     await two_threads(journal)
     made, log = await create(journal, "t"), await history(journal, key("02"))
     assert await journal.removal.delete_thread(TENANT, "t") == 4

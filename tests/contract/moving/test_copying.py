@@ -1,4 +1,4 @@
-"""A copy of a journal has every row of it, whatever is in it and whichever database has it."""
+"""A copy of a journal has every row, whatever the rows contain and in either database."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tuskpoint_server.journal.sql.schema import (
 from tuskpoint_server.journal.sql.sealing import SealedColumn
 from tuskpoint_server.journal.sql.statements import Statement, insert_rows
 
-# Ordered differently by other rules than that of code points.
+# Words that rules other than the order of code points sort differently.
 _WORDS = (
     "",
     " ",
@@ -73,7 +73,7 @@ def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def odd(column: Column[Any], chance: random.Random) -> object:
-    """Return a value that a column may have."""
+    """Return a value that a column allows."""
     if column.nullable and chance.random() < 0.3:
         return None
     if isinstance(column.type, Boolean):
@@ -87,7 +87,7 @@ def odd(column: Column[Any], chance: random.Random) -> object:
 
 
 def odd_rows(table: Table, chance: random.Random) -> list[dict[str, object]]:
-    """Return rows of which no two have the same key."""
+    """Return rows with distinct keys."""
     unique = [[column.name for column in index.columns] for index in table.indexes if index.unique]
     unique.append([column.name for column in table.primary_key])
     seen: set[tuple[object, ...]] = set()
@@ -115,7 +115,7 @@ def fill(backend: Backend) -> None:
 
 
 def no_progress(_table: str, _rows: int) -> None:
-    """Show nothing."""
+    """Ignore the progress."""
 
 
 def copy(source: Backend, target: Backend, progress: copying.Progress = no_progress) -> JournalCopy:
@@ -133,7 +133,7 @@ def change(backend: Backend, work: Callable[[Connection], object]) -> None:
 
 
 def content(backend: Backend) -> dict[str, list[tuple[Any, ...]]]:
-    """Return all rows that a copy has to have."""
+    """Return all rows that a copy must have."""
     every = rows.all_rows()
     rows_by_table = read(
         backend,
@@ -155,7 +155,7 @@ def source(tmp_path: Path) -> Backend:
 
 @pytest.fixture
 def target(tmp_path: Path, database: str) -> Backend:
-    """An empty database of the kind that is tested."""
+    """An empty database of the tested kind."""
     return backend_of(place(tmp_path / "target.db"))
 
 
@@ -211,11 +211,11 @@ def test_a_copy_gives_no_number_twice(source: Backend, target: Backend, table: T
 
 
 class InterruptedCopy(Exception):
-    """Ends a copy as a killed process would."""
+    """Ends a copy as if the process had been killed."""
 
 
 def interrupt(source: Backend, target: Backend) -> dict[str, int]:
-    """Begin a copy and end it in the midst of a table; return how many rows it copied of each."""
+    """Start a copy and end it in the middle of a table; return the copied rows per table."""
     copied: dict[str, int] = {}
 
     def end(table: str, done: int) -> None:
@@ -246,7 +246,7 @@ def test_an_interrupted_copy_goes_on_where_it_stopped(source: Backend, target: B
 def test_a_source_that_changed_after_an_interruption_is_copied_anew(
     source: Backend, target: Backend, changed: dict[str, int]
 ) -> None:
-    """Also if a row of it collides with one that was copied before."""
+    """A row of the source may even collide with a row that was copied before."""
     copied = interrupt(source, target)
     assert "changes" in copied
     first = update(contents).where(contents.c.number == 1).values(changed)
@@ -301,7 +301,7 @@ def test_a_source_that_is_no_complete_journal_is_refused(
 
 
 async def test_a_journal_goes_on_in_its_copy(tmp_path: Path, target: Backend) -> None:
-    """Threads, and families, get numbers that none had before."""
+    """New threads and families get numbers that were never used."""
     source = await Database.open(tmp_path / "journal.db")
     journal = Journal(source)
     await save(journal, draft("a", channels={"x": b"x"}), draft("b", "a"))

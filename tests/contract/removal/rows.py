@@ -1,4 +1,4 @@
-"""What tests of removal save, and what they read beside the calls."""
+"""Threads for the tests of removal, and readers of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOREVER = 1e9
 
 
 async def ids(journal: Journal, thread_id: str = "t") -> list[tuple[str, str]]:
-    """Return (namespace, ID) of what readers see of a thread."""
+    """Return (namespace, ID) of the checkpoints of a thread that readers see."""
     page = await journal.read_page(
         TENANT,
         CheckpointQuery(thread_id=thread_id),
@@ -31,20 +31,20 @@ async def ids(journal: Journal, thread_id: str = "t") -> list[tuple[str, str]]:
 
 
 async def rows(journal: Journal, table: Table, *columns: str) -> list[tuple[Any, ...]]:
-    """Return columns of all rows of a table, sorted."""
+    """Return some columns of all rows of a table, sorted."""
     table_rows = await rows_of(journal, table, *columns)
     return sorted(table_rows, key=lambda row: [(item is not None, item) for item in row])
 
 
 async def logged(journal: Journal, thread_id: str = "t") -> list[tuple[str, str, int]]:
-    """Return kind, checkpoint and number of deleted ones of each change of a thread's log."""
+    """Return kind, checkpoint and number of deleted checkpoints of each change of a thread."""
     number = (await row_of(journal, thread_id)).number
     log_rows = await rows(journal, changes, "thread", "seq", "kind", "checkpoint_id", "deleted")
     return [(EventKind(row[2]).name, *row[3:]) for row in log_rows if row[0] == number]
 
 
 async def certify_all(journal: Journal, *, indexed: bool = True) -> None:
-    """Pretend that everything is stored, and that search knows it."""
+    """Pretend that everything is stored, and that search has indexed it."""
 
     def settle(batch: UnitOfWork) -> None:
         every = select(threads.c.tenant, threads.c.thread_id)

@@ -1,4 +1,4 @@
-"""Deleting threads, and what may come after."""
+"""Threads are deleted, and only the right changes may follow."""
 
 from __future__ import annotations
 

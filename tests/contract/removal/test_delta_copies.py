@@ -1,4 +1,4 @@
-"""Delta channels of checkpoints that are saved beside one whose parent is gone."""
+"""Delta channels of siblings whose common parent is gone have the same history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What delta channels are rebuilt from, before anything is removed."""
+"""Delta channels are rebuilt from the right seed and writes, before any removal."""
 
 from __future__ import annotations
 

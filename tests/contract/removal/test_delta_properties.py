@@ -1,4 +1,4 @@
-"""Whatever is removed in whatever order: each checkpoint that stays is rebuilt as before."""
+"""Each checkpoint that stays is rebuilt as before, whatever is removed in any order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDS = st.text("abcdef", min_size=1, max_size=4)
 
 @dataclass(frozen=True)
 class Grown:
-    """A checkpoint to be saved, below the one that was saved so many (`back`) before."""
+    """A checkpoint to save below the checkpoint that was saved `back` steps before."""
 
     checkpoint_id: str
     namespace: str
@@ -34,7 +34,7 @@ class Grown:
 
 @dataclass
 class Node:
-    """A checkpoint as the model has it; it stays in the tree when it is removed."""
+    """A checkpoint of the model; it stays in the tree after its removal."""
 
     grown: Grown
     parent: tuple[str, str] | None
@@ -44,12 +44,12 @@ class Node:
 
 @dataclass
 class Model:
-    """A tree of checkpoints of which nothing ever goes."""
+    """A tree of checkpoints that never loses a node."""
 
     nodes: dict[tuple[str, str], Node] = field(default_factory=dict)
 
     def history(self, place: tuple[str, str], name: str) -> tuple[bytes | None, list[bytes]]:
-        """Return the seed and the writes that a channel is rebuilt from."""
+        """Return the seed and the writes that rebuild a channel."""
         newest_first: list[bytes] = []
         parent = self.nodes[place].parent
         while parent is not None:
@@ -81,7 +81,7 @@ GROWN = st.builds(
     st.sampled_from(RUNS),
     st.sampled_from((BOTH, BOTH, frozenset("a"), frozenset("b"), frozenset[str]())),
     st.sampled_from((*[frozenset[str]()] * 4, frozenset("a"), frozenset("b"), BOTH)),
-    # Few values, so that several writes hold the same one.
+    # Few values, so that several writes have the same value.
     st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 12)), max_size=3).map(tuple),
 )
 REMOVAL = st.one_of(
@@ -139,7 +139,7 @@ async def grow_all(
 
 
 async def grow(journal: Journal, model: Model, thread_id: str, grown: Grown) -> None:
-    """Save a checkpoint below one that is here, unless there is one of its name."""
+    """Save a checkpoint below an existing checkpoint, unless its name is taken."""
     place = (grown.namespace, grown.checkpoint_id)
     if place in model.nodes:
         return
@@ -147,7 +147,7 @@ async def grow(journal: Journal, model: Model, thread_id: str, grown: Grown) -> 
         other for other, node in model.nodes.items() if node.here and other[0] == grown.namespace
     ]
     parent = here[-1 - grown.back] if grown.back < len(here) else None
-    # What nobody asked for while its ancestors were there cannot be asked for later.
+    # A channel that no checkpoint had while its ancestors existed cannot be asked for later.
     delta = set(grown.delta)
     if parent is not None and not all(node.here for node in model.nodes.values()):
         delta &= model.nodes[parent].grown.delta | model.nodes[parent].grown.stored
@@ -185,7 +185,7 @@ async def grow(journal: Journal, model: Model, thread_id: str, grown: Grown) -> 
 async def add_late_write(
     journal: Journal, model: Model, thread_id: str, back: int, name: str, number: int
 ) -> None:
-    """Write to a checkpoint that others may follow already."""
+    """Write to a checkpoint that may have children already."""
     here = [place for place, node in model.nodes.items() if node.here]
     if back >= len(here):
         return

@@ -1,4 +1,4 @@
-"""Rows of deleted threads go after a documented time, and nothing of the threads comes back."""
+"""Rows of deleted threads are removed after the documented time, and no such thread comes back."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ async def sweep(home: House) -> None:
 
 
 async def delete(home: House, thread_id: str = "t") -> None:
-    """Delete a thread, certify that, and let the sweeps of the next days run."""
+    """Delete a thread, certify the deletion, and run the sweeps of the next days."""
     await home.journal.removal.delete_thread(TENANT, thread_id)
     await home.flush()
     await sweep(home)
 
 
 async def wait(home: House, days: float) -> None:
-    """Let days pass, with a sweep after the events are gone, and one at the end."""
+    """Let days pass, with a sweep after the events are gone, and a second sweep at the end."""
     home.clock.advance(days * DAY_S)
     await sweep(home)
     await sweep(home)
@@ -111,7 +111,7 @@ async def test_other_tenants_learn_nothing_of_the_floor(home: House) -> None:
 
 
 async def test_a_row_stays_while_something_needs_it(home: House) -> None:
-    """Not certified; values that a fork shares; the greatest number."""
+    """Reasons: an uncertified change, values that a fork shares, the greatest number."""
     await grow(home, 2, "uncertified")
     await grow(home, 2, "forked")
     await home.flush()
@@ -155,7 +155,7 @@ async def test_a_recovered_journal_does_not_bring_the_thread_back(
 
 
 async def test_what_is_stored_of_the_thread_still_counts_as_deleted(home: House) -> None:
-    """A collection has to remove the packs that have bytes of the thread."""
+    """A collection has to remove the packs with bytes of the thread."""
     await grow(home, 1)
     await grow(home, 1, "other")
     await home.flush()
@@ -170,7 +170,7 @@ async def test_what_is_stored_of_the_thread_still_counts_as_deleted(home: House)
 
 
 async def test_a_restart_and_a_new_thread_follow(tmp_path: Path, store: MemoryStore) -> None:
-    """The witness finds no older journal, and no number of a thread is given again."""
+    """The witness finds no older journal, and no number of a thread is used again."""
     async with house(tmp_path, store) as home:
         await grow(home, 2)
         await grow(home, 1, "other")

@@ -1,4 +1,4 @@
-"""Saves that arrive after their thread was deleted do not bring it back."""
+"""Saves that arrive after the deletion of their thread do not bring the thread back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def generated(now_us: int) -> str:
 
 
 async def forget_changes(journal: Journal, clock: Clock) -> None:
-    """Let the events of the past be dropped, as they are after a week."""
+    """Drop the events of the past, as the server does after a week."""
     rows = await rows_of(journal, changes, "seq")
 
     def certify(batch: object) -> None:
@@ -99,7 +99,7 @@ async def test_a_save_that_got_another_id_is_recognised(
 async def test_a_new_run_of_a_deleted_thread_begins_at_once(
     journal: Journal, removal: RemovalRows, clock: Clock, behind_s: int
 ) -> None:
-    """Also where the clock of its client is behind that of the deleted run's."""
+    """The clock of the new client may be behind the clock of the deleted run."""
     await save(journal, draft(generated(clock())), draft(generated(clock() + 10_000_000)))
     await removal.delete_thread(TENANT, "t")
     saved = await journal.save_checkpoint(TENANT, draft(generated(clock() + 1 - behind_s * 10**6)))
@@ -109,7 +109,7 @@ async def test_a_new_run_of_a_deleted_thread_begins_at_once(
 async def test_a_new_run_of_an_old_thread_begins_at_once(
     journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
-    """The thread's greatest ID is of a program, and sorts after all that are generated."""
+    """A program chose the thread's greatest ID, which sorts after all generated IDs."""
     await save(journal, draft("z"))
     await removal.delete_thread(TENANT, "t")
     await forget_changes(journal, clock)

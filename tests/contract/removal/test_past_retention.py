@@ -1,4 +1,4 @@
-"""Threads that are past their retention are deleted, however many others are damaged."""
+"""Threads past their retention are deleted, however many other threads are damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removing superseded checkpoints and those of runs, and what the others keep."""
+"""Pruning removes superseded checkpoints and runs, and keeps what other checkpoints need."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_removed_checkpoints_are_gone(journal: Journal, removal: RemovalRo
     assert await journal.load(TENANT, key("a"), View.FULL) is None
     assert await rows(journal, writes, "checkpoint_id") == []
     assert await rows(journal, vectors, "checkpoint_id") == [("b",)]
-    # That a stored segment is lost is nothing that a removal changes.
+    # A removal does not change the fact that a stored segment is lost.
     gap_rows = await rows(journal, gaps, "checkpoint_id", "segment")
     assert gap_rows == [("a", b"s"), ("b", None), ("b", b"s")]
     await refused(journal.set_label(TENANT, key("a"), "l"), Reason.CHECKPOINT_NOT_FOUND)
@@ -323,14 +323,14 @@ async def test_a_base_grows_by_a_channel_that_it_did_not_have(
 async def test_a_path_goes_on_where_another_checkpoint_stays(
     journal: Journal, removal: RemovalRows
 ) -> None:
-    """Of what several runs wrote one after another, each base holds its own stretch only."""
+    """Of the consecutive writes of several runs, each base contains only its own stretch."""
     for n in range(12):
         await save(
             journal,
             draft(
                 f"{n:02}",
                 f"{n - 1:02}" if n else "",
-                # Those that stay do not all say that they have the channel.
+                # Not all checkpoints that stay declare the channel.
                 delta=("log",) if n in (5, 11) else (),
                 metadata={"run_id": "gone" if n % 3 else "kept"},
                 writes=(write("log", b"%d" % n),),
@@ -367,7 +367,7 @@ async def test_a_path_goes_on_where_another_checkpoint_stays(
 async def test_the_damage_of_a_write_goes_with_the_write(
     journal: Journal, removal: RemovalRows, changed: dict[str, object]
 ) -> None:
-    """That all rows of the thread are as they should be is checked when the journal closes."""
+    """The check at the end of the journal finds all rows of the thread as they should be."""
     written_twice = (write("x", b"1"), write("x", b"2", idx=1))
     await save(journal, draft("a", "", {"x": b"1"}, writes=written_twice), draft("b", "a"))
 

@@ -1,4 +1,4 @@
-"""Retention rules: what they delete, what they spare, and that a preview says the same."""
+"""Retention rules delete and spare the right checkpoints, and a preview reports the same."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def preview(retention: RetentionRows, *rules: RetentionRule) -> list[Reten
 
 
 async def pruned(retention: RetentionRows, *rules: RetentionRule) -> int:
-    """Apply rules; the preview must have said what is deleted."""
+    """Apply rules; the preview must have announced the same deletions."""
     said = await preview(retention, *rules)
     threads, checkpoints = await retention.apply(rules)
     assert threads == sum(effect.thread_deleted for effect in said)
@@ -88,7 +88,7 @@ async def test_subgraphs_stay_with_the_roots_that_need_them(
         draft("n2", "n1", ns="own"),
         draft("z1", ns="call:3", metadata={"parents": {"": "zz"}}),
     )
-    # The state after b is that of c and d, and c's tasks may begin from it again.
+    # The state after b is the state of c and d, and c's tasks may start from it again.
     assert await pruned(retention, RetentionRule(keep_last=2)) == 5
     assert await ids(journal) == [
         ("", "c"),
@@ -156,8 +156,8 @@ async def test_a_preview_counts_the_bytes_that_the_journal_drops(
     await certify_all(journal)
     await journal.removal.sweep(early_write_ttl_s=FOREVER)
     dropped = before - sum(len(row[0]) for row in await rows(journal, contents, "data"))
-    assert dropped > 0  # the value of b is the fork's too
-    # States, metadata and the write of b are counted beside the value of a.
+    assert dropped > 0  # the fork shares the value of b
+    # States, metadata and the write of b count in addition to the value of a.
     assert dropped <= effect.journal_bytes <= dropped + 800
     assert effect.stored_bytes == 0
 

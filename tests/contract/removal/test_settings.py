@@ -1,4 +1,4 @@
-"""Settings of threads, and what is past its retention."""
+"""Settings of threads are stored, and threads past their retention are found."""
 
 from __future__ import annotations
 

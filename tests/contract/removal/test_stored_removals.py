@@ -1,4 +1,4 @@
-"""What the blob store says of removals, and what of those that stay was handed over to them."""
+"""The blob store records removals, and the values that remaining checkpoints took over."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALL = 10**9
 
 
 async def stored_values(home: House, checkpoint_id: str) -> set[bytes]:
-    """Return what a certified checkpoint finds on the blob store of its values."""
+    """Return the values that a certified checkpoint finds in the blob store."""
     checkpoint = await home.journal.load(TENANT, key(checkpoint_id), View.ENTRY)
     assert checkpoint is not None
     reader = Segments(home.store, 0)

@@ -1,4 +1,4 @@
-"""Removing what has expired: early writes, answers of requests, old changes."""
+"""A sweep removes what has expired: early writes, answers of requests, old changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuskpoint_server.journal.sql.statements import Statement, insert_rows
 
 
 async def swept(removal: RemovalRows) -> int:
-    """Return how many changes a sweep removes."""
+    """Return the number of changes that a sweep removes."""
     return (await removal.sweep(early_write_ttl_s=FOREVER)).changes
 
 
@@ -74,7 +74,7 @@ async def test_early_writes_expire(
 async def test_damage_of_early_writes_expires_with_them(
     journal: Journal, removal: RemovalRows, clock: Clock
 ) -> None:
-    """That all rows of the thread are as they should be is checked when the journal closes."""
+    """The check at the end of the journal finds all rows of the thread as they should be."""
     await save(journal, draft("a"))
     await journal.save_writes(TENANT, key("b"), [write("x", b"1"), write("x", b"2", idx=1)])
 

@@ -1,4 +1,4 @@
-"""What tests of the search index share: saving, indexing everything, looking."""
+"""Helpers for tests of the search index: save, index everything, search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE, OTHER = (1.0, 0.0), (0.0, 1.0)
 
 
 def body_of_data(due: Document) -> str:
-    """Return the data of all channels: a body is what the test saved."""
+    """Return the data of all channels: a body equals the data that the test saved."""
     text = " ".join(value.data.decode(errors="replace") for _, value in due.channels)
     return text.replace("\0", " ")
 
@@ -55,7 +55,7 @@ async def drain(
     planned: bool = False,
     limit: int = 7,
 ) -> int:
-    """Index everything that is due; return how many documents were stored."""
+    """Index all due changes; return the number of stored documents."""
     count = 0
     while True:
         stretch = await journal.index.take(limit)
@@ -69,12 +69,12 @@ async def drain(
 
 
 async def due(journal: Journal, limit: int = 1000) -> list[Document]:
-    """Return what is due."""
+    """Return the due changes."""
     return list((await journal.index.take(limit)).due)
 
 
 async def due_keys(journal: Journal) -> list[str]:
-    """Return the names of the checkpoints that are due."""
+    """Return the names of the due checkpoints."""
     return [str(checkpoint.key) for checkpoint in await due(journal)]
 
 
@@ -102,7 +102,7 @@ async def found(
 
 
 class Nearest:
-    """Candidates in a given order; counts how many were read."""
+    """Candidates in a given order; counts the reads."""
 
     def __init__(self, *candidates: Candidate) -> None:
         self._candidates = candidates
@@ -126,7 +126,7 @@ Place = tuple[str, str, str, str]
 
 
 async def indexed(journal: Journal) -> set[Place]:
-    """Return the checkpoints that have a document; one of a removed checkpoint has no names."""
+    """Return the checkpoints with a document; a removed checkpoint has no names."""
     numbers = {number for (number,) in await rows_of(journal, documents, "number")}
     alive = {place: number for number, place in (await _places(journal)).items()}
     named = {place for place, number in alive.items() if number in numbers}
@@ -150,7 +150,7 @@ async def _places(journal: Journal) -> dict[object, Place]:
 
 
 async def vectors_of(journal: Journal) -> dict[str, tuple[str, bytes]]:
-    """Return who made which vector, by thread and checkpoint."""
+    """Return embedder and vector, by thread and checkpoint."""
     names = {row[0]: row[1] for row in await rows_of(journal, threads, "number", "thread_id")}
     columns = ("thread", "checkpoint_id", "embedder", "vector")
     return {
@@ -160,7 +160,7 @@ async def vectors_of(journal: Journal) -> dict[str, tuple[str, bytes]]:
 
 
 async def findable(journal: Journal) -> set[Place]:
-    """Return the checkpoints that search may find, by a rule of the test's own."""
+    """Return the checkpoints that search may find, by an independent rule of the test."""
     alive = {
         (tenant, thread_id)
         for tenant, thread_id, deleted, unsearchable in await rows_of(
@@ -172,7 +172,7 @@ async def findable(journal: Journal) -> set[Place]:
 
 
 async def watermarks(journal: Journal) -> dict[str, tuple[int, int, object]]:
-    """Return indexed number, last number and the time of what is not indexed, by thread."""
+    """Return indexed number, last number, and start of the unindexed changes, by thread."""
     columns = ("thread_id", "indexed_seq", "seq", "unindexed_since_us")
     return {
         str(thread_id): (int(str(indexed)), int(str(seq)), since)
@@ -181,7 +181,7 @@ async def watermarks(journal: Journal) -> dict[str, tuple[int, int, object]]:
 
 
 async def check_text(journal: Journal) -> None:
-    """Check that the full text is sound, and has the text of all documents and no other."""
+    """Check that the full text is sound, and has exactly the texts of the documents."""
     if journal.database.backend == "sqlite":
         await journal.database.transact(
             lambda batch: batch.connection.exec_driver_sql(
@@ -193,7 +193,7 @@ async def check_text(journal: Journal) -> None:
 
 
 async def summaries(journal: Journal) -> dict[object, object]:
-    """Return what the full text has as summaries, by number."""
+    """Return the summaries in the full text, by number."""
     return await journal.database.query(
         lambda connection: dict(
             connection.exec_driver_sql("SELECT rowid, summary FROM search_text").all()

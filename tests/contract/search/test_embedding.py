@@ -1,4 +1,4 @@
-"""Vectors of documents: who gets one, whose it is, and when it is made anew."""
+"""The right documents get vectors, from the right embedder, again after changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuskpoint_server.search import finding
 
 
 async def embed_all(journal: Journal, embedder: str, vector: tuple[float, ...]) -> list[str]:
-    """Give every document that needs one the same vector; return what was embedded."""
+    """Give the same vector to every document that needs one; return the embedded texts."""
     index = journal.index
     owed = await index.unembedded(100)
     await index.embed(embedder, [(document, pack_vector(vector)) for document in owed])
@@ -71,7 +71,7 @@ async def test_the_callers_vector_stays(journal: Journal, clock: Clock) -> None:
     await save(journal, "02", "third")
     await drain(journal)
     owed = await journal.index.unembedded(10)
-    await save(journal, "02", "third", vector=ONE)  # while the embedder is at work
+    await save(journal, "02", "third", vector=ONE)  # saved while the embedder works
     await journal.index.embed("e1", [(document, pack_vector(OTHER)) for document in owed])
     assert await journal.index.unembedded(10) == []
     assert await vectors_of(journal) == {
@@ -158,7 +158,7 @@ async def test_from_its_adoption_on_vectors_must_be_of_the_embedders_dimension(
     async with opened(tmp_path, Clock()) as journal:
         await save(journal, "01", "sent before", vector=ONE)
         assert await journal.index.adopt_embedder("e1", 3) == 1
-    async with opened(tmp_path, Clock()) as again:  # nothing that is stored says so
+    async with opened(tmp_path, Clock()) as again:  # no stored row shows it
         assert await vectors_of(again) == {}
         assert await again.finding.dimension(TENANT) == await again.finding.dimension("new") == 3
         for tenant in (TENANT, "new"):
@@ -185,7 +185,7 @@ async def test_without_an_embedder_any_dimension_will_do_again(journal: Journal)
 async def test_vectors_are_dropped_in_turns_while_others_are_saved_and_copied(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is copied between the turns is not left behind with the dimension of before."""
+    """Vectors that are copied between two turns must not keep the earlier dimension."""
     for number in range(4):
         await save(journal, f"0{number}", "saved", vector=ONE)
     await drain(journal)
@@ -214,7 +214,7 @@ async def test_documents_are_stored_while_vectors_of_before_are_still_there(
     clock.advance(1)
     await journal.database.transact(
         lambda batch: note_embedder(batch.connection, "e1", 3)
-    )  # and a crash
+    )  # and the server crashes
     await journal.lineage.fork(TENANT, key("01"), "later", "")
     assert await drain(journal) == 3
     assert set(await vectors_of(journal)) == {"t:01"}

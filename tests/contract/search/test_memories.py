@@ -1,4 +1,4 @@
-"""What MemWal is to be sent, in the journal: the progress of each memory, whatever else ends."""
+"""The journal stores the progress of each memory for MemWal, whatever else ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def save(
 
 
 async def index(journal: Journal) -> None:
-    """Index what is due, and so note what MemWal has to have."""
+    """Index the due changes, which records the memories for MemWal."""
     await drain(journal, remember=True, limit=500)
 
 
@@ -116,7 +116,7 @@ async def test_nothing_is_sent_to_memwal_unless_asked_to(journal: Journal) -> No
 
 
 async def sent(rows: MemoryRows, limit: int, *, unsure_first: bool = False) -> list[str]:
-    """Take memories, and note that they were sent."""
+    """Take memories, and record that they were sent."""
     memories = await rows.take(limit, unsure_first=unsure_first)
     await rows.note([replace(memory, state=SENT) for memory in memories])
     return summaries(memories)
@@ -352,7 +352,8 @@ async def test_standing_counts_by_state_and_tenant(
     )
     assert await rows.status(TENANT) == status
     await rows.take(1)
-    assert await rows.status(TENANT) == status  # what is being sent waits still
+    # memories that are being sent still count as waiting
+    assert await rows.status(TENANT) == status
     assert await rows.pending(TENANT) == 3
     assert set(await rows.tallies()) == {
         MemoryTally(OTHER, MemoryState.SENT, 1),

@@ -1,4 +1,4 @@
-"""Search on two servers of one journal: the keeper indexes and embeds for both."""
+"""The leader indexes and embeds for both servers of a journal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Closable(Letters):
     """An embedder that its server closes."""
 
     async def close(self) -> None:
-        """Keep nothing."""
+        """Do nothing: nothing is open."""
 
 
 class Server:
@@ -39,7 +39,7 @@ class Server:
         )
 
     async def keep(self) -> None:
-        """Become the keeper, which does its duty from then on."""
+        """Become the leader, which does its duty from then on."""
         assert await self.lease.acquire()
         async with self.engine.keeping():
             pass
@@ -51,7 +51,7 @@ class Server:
 
 @pytest.fixture
 async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[Server, Server]]:
-    """Two servers; the first one is the keeper."""
+    """Yield two servers; the first one is the leader."""
     async with AsyncExitStack() as stack:
         made = [Server(await stack.enter_async_context(opened(tmp_path, clock))) for _ in "ab"]
         for server in made:
@@ -61,7 +61,7 @@ async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[Server, S
 
 
 async def nearest(server: Server, text: str) -> list[str]:
-    """Return the checkpoints whose text is nearest."""
+    """Return the checkpoints with the nearest texts."""
     results = await server.engine.nearest(
         TENANT, await server.engine.embed(text), Metric.COSINE, SearchScope(), 5
     )
@@ -96,7 +96,7 @@ async def test_the_next_keeper_goes_on_where_the_last_one_ended(
     keeper, other = servers
     await save(keeper.journal, "1", "the writer starts")
     assert await other.engine.catch_up(TENANT) == 0
-    keeper.ticks.now += 3600  # it was stopped
+    keeper.ticks.now += 3600  # the leader's process was stopped
     await expire(other.journal.database)
     await other.keep()
     await save(keeper.journal, "2", "the writer ends", thread_id="u")

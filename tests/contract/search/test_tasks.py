@@ -1,4 +1,4 @@
-"""The tasks of search on a real journal: what is saved is found, whatever happens between."""
+"""The tasks of search find all that is saved in a real journal, whatever happens between."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def indexing(
     rows: IndexRows | None = None,
     embedder: Letters | None = None,
 ) -> AsyncIterator[tuple[IndexTask, asyncio.Event]]:
-    """Run the tasks; the event is set once documents were stored."""
+    """Run the tasks; the event is set when documents were stored."""
     rows = rows or journal.index
     embedding = EmbeddingTask(rows, embedder, settings) if embedder is not None else None
     stored = asyncio.Event()
@@ -111,7 +111,7 @@ async def indexing(
 
 
 async def until_embedded(journal: Journal, count: int, dimension: int) -> None:
-    """Wait until there are so many vectors of a dimension, and no document lacks one."""
+    """Wait for a number of vectors of a dimension, and until no document lacks a vector."""
     size = dimension * COMPONENT_BYTES
     async with asyncio.timeout(30):
         while [len(row.vector) for row in await journal.finding.scan(TENANT, 0, 1000)] != (
@@ -204,7 +204,7 @@ async def test_a_journal_that_takes_nothing_for_a_while_is_caught_up_with(
     journal: Journal,
 ) -> None:
     class Failing(IndexRows):
-        """Refuses what is to be stored until it is repaired."""
+        """Refuses to store documents until it is repaired."""
 
         broken = True
         tried = asyncio.Event()
@@ -344,7 +344,7 @@ async def test_a_search_is_not_kept_by_a_backlog_for_longer_than_it_may(
     journal: Journal,
 ) -> None:
     class Hanging(IndexRows):
-        """Stores nothing until it may."""
+        """Stores nothing until the test allows it."""
 
         may = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""What tests of evicted and removed values share."""
+"""Helpers for tests of evicted and removed values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuskpoint_server.core.model import Value
 from tuskpoint_server.journal.removal.garbage_collection import FreedValues, remove_unneeded
 
 BASE = text(1, 8_000)
-"""A value that is stored as a keyframe, so that what resembles it becomes a patch."""
+"""A keyframe: similar values become patches."""
 
 
 async def written(home: Home, checkpoint_id: str) -> list[Value]:
@@ -22,12 +22,12 @@ async def nothing() -> None:
 
 
 async def evict(home: Home, family: int) -> FreedValues:
-    """Give up all that a family can spare."""
+    """Evict all values that a family can spare."""
     return await evict_family(home.database, family, LATER_US, PLENTY)
 
 
 async def mark(home: Home, family: int) -> FreedValues:
-    """Remove the values that nothing of a family needs."""
+    """Remove the values that nothing in a family needs."""
     return await remove_unneeded(home.database, family)
 
 
@@ -36,7 +36,7 @@ async def during(
     run: Callable[[Home, int], Awaitable[FreedValues]],
     *works: Callable[[], Awaitable[object]],
 ) -> FreedValues:
-    """Run a pass over a family, and do the next of these works before each of its steps."""
+    """Run a pass over a family, and do one of these works before each of its steps."""
     left, family = list(works), await home.family()
 
     async def between() -> None:
@@ -53,7 +53,7 @@ async def during(
 
 
 async def check_evicted_keyframe(evicting: Home, saving: Home) -> None:
-    """Check that no save makes a patch on a keyframe that one server has saved and one evicted."""
+    """Check that no save makes a patch on a keyframe that the other server evicted."""
     await saving.save("a", {"x": BASE})
     await saving.save("b", {"x": BASE + b"1"}, parent="a")
     await saving.save("c", {"y": b"2"}, parent="b")

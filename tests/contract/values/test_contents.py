@@ -1,4 +1,4 @@
-"""Values are stored as what is new in them, and read byte for byte."""
+"""Values are stored as differences, and read byte for byte."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_patch_without_its_keyframe_is_never_stored(home: Home) -> None:
 
 
 async def test_a_patch_is_never_based_on_a_patch(home: Home) -> None:
-    """A digest that is a patch in one channel begins a group in another."""
+    """A digest that is a patch in one channel starts a group in another channel."""
     await home.save("a", {"x": grown(0)})
     await home.save("b", {"x": grown(1)}, parent="a")
     await home.save("c", {"x": grown(1), "y": grown(1)}, parent="b")

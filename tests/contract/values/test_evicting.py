@@ -1,4 +1,4 @@
-"""Only values that nothing in the journal needs leave it, once a segment holds them."""
+"""Only values that the journal does not need are evicted, after a segment contains them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tuskpoint_server.journal.values.segment_refs import ForeignSegments, encode
 
 
 async def change(home: Home, statement: object) -> None:
-    """Change rows beside the overlay."""
+    """Change rows without the unit of work."""
 
     def run(batch: UnitOfWork) -> None:
         batch.connection.execute(statement)  # type: ignore[call-overload]
@@ -104,7 +104,7 @@ async def test_values_of_changes_above_the_watermark_stay(home: Home) -> None:
 
 
 async def test_values_shared_with_an_uncertified_change_stay(home: Home) -> None:
-    """A copy of many checkpoints is one change, which names none of them."""
+    """A copy of many checkpoints is one change, which names none of its checkpoints."""
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
@@ -167,7 +167,7 @@ async def test_values_of_a_gap_stay(home: Home) -> None:
 
 
 async def test_a_value_in_a_segment_without_a_range_goes_there(home: Home) -> None:
-    """As when each checkpoint is a blob of its own."""
+    """As when each checkpoint is a standalone blob."""
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
@@ -202,7 +202,7 @@ async def test_a_keyframe_goes_after_the_last_patch_on_it(home: Home) -> None:
         data = BASE + b"%d" % number if number else BASE
         await home.save(f"{number}", {"x": data}, parent=f"{number - 1}")
     await home.certify()
-    assert (await home.evict()).values == 2  # not the head, nor its keyframe
+    assert (await home.evict()).values == 2  # neither the head nor its keyframe
     await home.check_groups()
     await home.save("4", {"x": b"other"}, parent="3")
     await home.certify()
@@ -217,7 +217,7 @@ async def test_a_keyframe_goes_after_the_last_patch_on_it(home: Home) -> None:
 
 
 async def test_a_keyframe_that_was_evicted_is_no_keyframe_any_more(home: Home) -> None:
-    """The writer's cache of keyframes forgets what went."""
+    """The writer's cache of keyframes forgets evicted keyframes."""
     await check_evicted_keyframe(home, home)
 
 

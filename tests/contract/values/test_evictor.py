@@ -63,7 +63,7 @@ async def test_a_family_that_gave_all_is_left_alone_until_its_log_goes_on(home: 
 
     home.database.between = count
     assert await eviction.evict() == FreedValues()
-    assert len(seen) == 1  # it looked at the families, and at none of them
+    assert len(seen) == 1  # it listed the families, and entered none of them
     home.database.between = None
     await home.save("03", {"x": b"new"}, parent="02", thread="t")
     await home.certify("t")

@@ -1,4 +1,4 @@
-"""An answer names the segments of a checkpoint, so one that has some is not in memory."""
+"""An answer names the segments of a checkpoint, so a checkpoint with segments is not in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuskpoint_server.features.lineage.lineage import LineageRows
 
 @pytest.fixture(autouse=True)
 def still(home: Home) -> None:
-    """Let no head grow too old while a slow machine runs a test."""
+    """Keep heads from growing too old while a slow machine runs a test."""
     home.database.heads.now_s = lambda: 0.0
 
 
@@ -22,7 +22,7 @@ async def write_to(home: Home, checkpoint_id: str, thread: str = "t") -> None:
 
 
 async def learn(home: Home, thread: str = "t") -> None:
-    """Read the latest, so that all its values are in memory."""
+    """Load the latest checkpoint, so that all its values are in memory."""
     assert await small(home.checkpoints, TENANT, key("", thread)) is not None
 
 

@@ -1,4 +1,4 @@
-"""What nothing needs is removed, and what anything needs is not."""
+"""Garbage collection removes unneeded values, and keeps needed values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def stored(home: Home, thread: str = "t") -> set[object]:
 
 
 BEGUN: tuple[Callable[[], Awaitable[object]], ...] = (nothing,) * 2
-"""Until a pass has begun: it reads counts, and how far the logs go."""
+"""Steps until a pass has started: it reads counts, and the ends of the logs."""
 
 
 # --- what goes -------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ async def test_families_that_a_next_incarnation_left_are_found(home: Home) -> No
 
 
 async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:
-    """Changes that wait together are committed together: the pass sees those of its batch."""
+    """Waiting changes are committed together: the pass sees the changes of its own batch."""
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.remove("a")
@@ -200,7 +200,7 @@ async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:
 
 
 async def test_a_crash_forgets_the_pass(home: Home) -> None:
-    """A pass that fails is closed, and the next one does all of it."""
+    """A pass that fails is closed, and the next pass starts from the beginning."""
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.remove("a")

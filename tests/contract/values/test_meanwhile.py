@@ -1,4 +1,4 @@
-"""What commits come to need while a pass over their family runs stays, however they come to it."""
+"""Values that commits need while a pass over their family runs stay, in every case."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_a_value_stays_where_the_pass_does_not_read_its_new_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
     refer: Callable[[Home], Awaitable[CheckpointKey]],
 ) -> None:
-    """The new one is behind the page that the pass has read, or in a thread that it did not see."""
+    """The new checkpoint is behind the page that the pass has read, or in an unknown thread."""
     monkeypatch.setattr(garbage_collection, "READ_AT_ONCE", 1)
     await home.save("1", {"x": b"first"})
     await home.save("a", {"x": VALUE, "y": b"unneeded"}, parent="1")
@@ -121,7 +121,7 @@ async def test_a_value_stays_where_the_pass_does_not_read_its_new_checkpoint(
     async def work() -> None:
         keys.append(await refer(home))
 
-    # It has counted, begun, and read the first checkpoint.
+    # The pass has counted, started, and read the first checkpoint.
     await during(home, mark, nothing, nothing, nothing, work)
     [named] = keys
     loaded = await home.load(named.checkpoint_id, named.thread_id)
@@ -134,7 +134,7 @@ async def test_a_value_stays_where_the_pass_does_not_read_its_new_checkpoint(
 
 
 async def test_values_that_pruning_leaves_to_a_child_stay(home: Home) -> None:
-    """Writes hold their values themselves until pruning leaves them to a checkpoint below."""
+    """Writes contain their values themselves until pruning leaves them to a checkpoint below."""
 
     async def save(checkpoint_id: str, parent: str) -> None:
         run = {"run_id": f"t//{checkpoint_id}"}
@@ -143,7 +143,7 @@ async def test_values_that_pruning_leaves_to_a_child_stay(home: Home) -> None:
         await home.checkpoints.save_checkpoint(TENANT, made)
 
     async def orphan() -> None:
-        """Save below a checkpoint that is gone: it is rebuilt from what its sibling has."""
+        """Save below a removed checkpoint: the new one is rebuilt from its sibling's base."""
         await home.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
         await save("d", "b")
         await home.remove("c")
@@ -151,7 +151,7 @@ async def test_values_that_pruning_leaves_to_a_child_stay(home: Home) -> None:
     await save("a", "")
     await save("b", "a")
     await save("c", "b")
-    # It has counted, begun, and read the checkpoints.
+    # The pass has counted, started, and read the checkpoints.
     await during(home, mark, nothing, nothing, nothing, orphan)
     [history] = await home.checkpoints.delta_history(TENANT, key("d"), ["log"])
     assert [write.value.data for write in history.writes] == [b"of a", b"of b"]
@@ -165,7 +165,7 @@ async def labelled(home: Home) -> None:
 
 
 async def stored_again(home: Home) -> None:
-    """The segment that holds it will not last, so the next flush stores it again."""
+    """The segment with the value is about to expire, so the next flush stores the value again."""
 
     def find(connection: Connection) -> restore_values.AffectedCheckpoint:
         user = find_thread(connection, TENANT, "t")
@@ -190,7 +190,7 @@ async def named_by_digest(home: Home) -> None:
 
 
 AT = [4, 5]
-"""Steps of a pass over one thread until it reads what changed, and until it takes values."""
+"""Steps of a pass over one thread until it reads the changes, and until it takes values."""
 
 
 @pytest.mark.parametrize("quiet", AT)
@@ -225,7 +225,7 @@ async def replaced(home: Home) -> None:
 
 
 async def ended(home: Home) -> None:
-    """In a thread that the pass never sees in the family."""
+    """End a thread that the pass never sees in the family."""
     await LineageRows(home.database).fork(TENANT, key("b"), "u", "")
     await patch(home, "u")
     await home.delete("u")
@@ -293,7 +293,7 @@ async def other(home: Home, tmp_path: Path) -> AsyncIterator[Home]:
 
 
 class Late:
-    """A commit of another server, which it ends once a pass waits for it."""
+    """A commit of another server, which ends when a pass waits for it."""
 
     def __init__(
         self,
@@ -361,7 +361,7 @@ async def test_a_keyframe_that_another_server_took_is_no_keyframe_any_more(
 async def test_a_value_that_another_server_brings_back_is_not_forgotten(
     home: Home, other: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was evicted, and its segment will not last, and nothing needed it so far."""
+    """The value was evicted, its segment is about to expire, and nothing needed it before."""
     await home.save("a", {"x": VALUE})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()

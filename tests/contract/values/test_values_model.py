@@ -1,6 +1,6 @@
-"""Whatever is saved, forked, removed, evicted and read back: every value is what it was.
+"""Every value stays as it was, whatever is saved, forked, removed, evicted and read back.
 
-Passes run in steps, and other changes happen between any two of them.
+Passes run in steps, and other changes happen between any two steps.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ BASES = [text(seed, 4_200) for seed in range(3)]
 
 
 def content(number: int) -> bytes:
-    """Return one of some values; many of them are alike."""
+    """Return one of a few values; many of them are similar."""
     return BASES[number % 3] + b"%d" % (number // 3)
 
 
 class Model:
-    """What one history should have left, beside the journal that it happened in."""
+    """Expected results of one history, beside its journal."""
 
     def __init__(self, home: Home, prefix: str) -> None:
         self.home = home
@@ -82,7 +82,7 @@ class Model:
         await getattr(self, name)(self.thread(which), other, number)
 
     async def run_pass(self, name: str, quiet: Sequence[None], changes: Sequence[Step]) -> None:
-        """Run a pass with a change before each of its steps, after some quiet ones."""
+        """Run a pass with a change before each of its steps, after some steps without a change."""
         left = [*quiet, *changes]
 
         async def change() -> None:
@@ -123,7 +123,7 @@ class Model:
     async def _save(
         self, thread: str, checkpoint_id: str, parent: str, how: int, number: int
     ) -> None:
-        """Save; what was sent before goes by digest, or is inherited, if it can be."""
+        """Save; a value that was sent before is named by digest or inherited, if possible."""
         before = self.live[thread].get(parent, {})
         data = {"x": content(number)}
         sent = [channel("x", data["x"])]
@@ -214,7 +214,7 @@ class Model:
             del self.home.segments[sha256]
 
     async def restart(self, thread: str, other: int, number: int) -> None:
-        """Forget what is known of keyframes, before the queue and in the writer."""
+        """Forget all keyframes, in front of the queue and in the writer."""
         self.home.checkpoints = CheckpointRows(self.home.database)
         await self.home.database.transact(lambda batch: batch.logs.clear())
 
@@ -232,7 +232,7 @@ class Model:
                 assert await self.home.here(max(live), thread) == set(live[max(live)])
 
     async def check_nothing_is_left(self) -> None:
-        """After a pass over each family, its values are those needed, and their keyframes."""
+        """Check that a pass over each family leaves only needed values and their keyframes."""
         needed: dict[int, set[bytes]] = {family: set() for family in self.families}
         for thread, live in self.live.items():
             for data in live.values():

@@ -1,4 +1,4 @@
-"""A pack of several members is damaged: what was in it is built again from the journal."""
+"""The members of a damaged pack are built again from the journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flushes while rows of threads are damaged: the other threads are certified all the same."""
+"""Flushes certify the other threads while rows of some threads are damaged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def grow(home: House, *names: str) -> None:
 
 
 async def damage(home: House, *names: str, **changed: object) -> None:
-    """Change rows of threads as somebody without the key could; without values, their agent."""
+    """Change rows of threads as an attacker without the key can; by default change their agent."""
 
     def change(batch: UnitOfWork) -> None:
         where = threads.c.thread_id.in_(names)
@@ -45,7 +45,7 @@ async def damage(home: House, *names: str, **changed: object) -> None:
 
 
 async def certified(home: House) -> set[str]:
-    """Return the threads of which something is certified."""
+    """Return the threads with certified changes."""
     return {
         name for [name] in await home.ask("SELECT thread_id FROM threads WHERE certified_seq > 0")
     }
@@ -87,7 +87,7 @@ async def test_a_damaged_thread_is_told_once_until_it_is_repaired(
     caplog.set_level(logging.INFO, "tuskpoint_server.archive.rows.damaged_threads")
 
     def told() -> list[str]:
-        """Return what the log says of the thread since the last look."""
+        """Return the log lines about the thread since the last call."""
         messages = [record.getMessage() for record in caplog.records]
         caplog.clear()
         return [message for message in messages if "thread 't1' of tenant default" in message]
@@ -136,7 +136,7 @@ async def test_a_damaged_thread_is_looked_at_less_and_less_often(
         for _ in range(21):
             await failed(home)
         flusher = home.archive._flusher(TENANT)
-        # Another flush may have started before the last caller was answered.
+        # Another flush may have started before the last caller got its answer.
         while flusher._look_at is None:  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0)
         assert flusher._look_at - flusher.now > 500
@@ -150,16 +150,16 @@ async def test_a_damaged_thread_is_looked_at_less_and_less_often(
 
         store.on_put = note
         await grow(home, "t2")
-        await stored.wait()  # nobody asked for a flush
+        await stored.wait()  # no call asked for a flush
 
 
 async def failed(home: House) -> None:
-    """Flush, which is refused because of a thread."""
+    """Flush, and expect a refusal because of a thread."""
     assert "is damaged" in str(await refused(home.flush(), Reason.CERTIFICATION_FAILED))
 
 
 async def test_a_rebuilt_catalog_has_no_settings_of_a_damaged_row(home: House) -> None:
-    """A retention that nobody set would delete what is recovered."""
+    """A retention that no user set would delete the recovered checkpoints."""
     await home.journal.save_checkpoint(TENANT, draft("1", thread_id="t1", agent_id="writer"))
     await home.flush()
     assert (await home.manifest("t1")).setting is not None
@@ -171,14 +171,14 @@ async def test_a_rebuilt_catalog_has_no_settings_of_a_damaged_row(home: House) -
 
 
 async def row_of(home: House, checkpoint_id: str) -> dict[str, object]:
-    """Return the row of a checkpoint as it is stored."""
+    """Return the stored row of a checkpoint."""
     query = f"SELECT * FROM checkpoints WHERE checkpoint_id = '{checkpoint_id}'"
     [row] = await home.ask(query)
     return dict(zip([column.name for column in checkpoints.columns], row, strict=True))
 
 
 async def put(home: House, row: dict[str, object] | None, number: object = None) -> None:
-    """Put back a row of a checkpoint; without a row, delete the one with a number."""
+    """Put a row of a checkpoint back; without a row, delete the row with a number."""
     old = checkpoints.c.number == (row or {"number": number})["number"]
 
     def change(batch: UnitOfWork) -> None:
@@ -214,7 +214,7 @@ async def test_a_new_checkpoint_whose_row_is_gone_is_not_certified_as_if_it_neve
 async def test_a_rebuilt_catalog_has_a_gap_where_a_row_was_put_back(
     home: House, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The segment has another state than the row: no recovery could take both."""
+    """The segment has another state than the row: no recovery could accept both."""
     for number in range(3):
         await home.journal.save_checkpoint(TENANT, draft(f"{number}", "", {"x": b"%d" % number}))
     older = await row_of(home, "1")

@@ -1,4 +1,4 @@
-"""What a flush stores and records, and what it never does."""
+"""A flush stores and records exactly what it certifies."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_at_most_four_segments_are_named_and_the_rest_is_held(
     for member in store.members("segment"):
         assert len(decode_segment(member.data, "").members) <= 4
     assert data_of(await home.from_blobs(key("7"))) == contents
-    # What the newest one had to hold again it is named for by the next.
+    # The next checkpoint names the segment for values that the newest segment had to contain again.
     channels = tuple(channel(name, Reference.INHERIT) for name in contents)
     await home.journal.save_checkpoint(TENANT, draft("8", "7", (*channels, channel("z", b"1"))))
     await home.flush()
@@ -175,7 +175,7 @@ async def test_a_re_save_that_overtook_its_flush_is_neither_lost_nor_certified_e
     await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
     seq, certified_seq = await home.watermark()
     assert (seq, certified_seq) == (3, 1)
-    # The row stands in the first range as it is now, with its own number.
+    # The first range has the current row, with its own number.
     [row] = decode_segment(seen[0][0].data, "").checkpoints
     assert (row.checkpoint_id, row.seq) == ("a", 3)
     checkpoint = await home.journal.load(TENANT, key("a"), View.ENTRY)
@@ -261,7 +261,7 @@ async def test_a_thread_deleted_while_its_segment_travels_is_not_resurrected(
 async def test_changes_during_a_put_wait_for_the_next_flush(
     home: House, store: MemoryStore
 ) -> None:
-    """A wait is for what there was at the call: new changes do not prolong it."""
+    """A wait covers the changes at the time of the call: new changes do not prolong it."""
     await grow(home, 1)
 
     async def save(members: Sequence[BlobMember]) -> None:

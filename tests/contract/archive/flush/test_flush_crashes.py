@@ -1,4 +1,4 @@
-"""A flush that dies at any of its named places is finished by the next run, once."""
+"""The next run finishes a flush that died at any failpoint, exactly once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuskpoint_server.archive.formats.segment_reading import decode_segment
 from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import StoreLimits
 
-# Tasks die here, not transactions: over every database alike.
+# Tasks end here, not transactions, so that the database makes no difference.
 pytestmark = pytest.mark.sqlite
 
 PLACES = (
@@ -32,11 +32,11 @@ PLACES = (
 )
 SMALL = StoreLimits(max_members=4, max_put_bytes=60_000, max_member_bytes=9_000, puts_at_once=2)
 SPOOLED = PLACES[2:6]
-"""From here to there the bytes that were spooled are what is stored."""
+"""Failpoints between which the spooled bytes are exactly the stored bytes."""
 
 
 class Death:
-    """Ends the task that reaches a place for the n-th time."""
+    """Ends the task that reaches a failpoint for the n-th time."""
 
     def __init__(self, place: str, visits: int) -> None:
         self.place = place

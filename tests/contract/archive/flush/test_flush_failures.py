@@ -1,4 +1,4 @@
-"""A flush that fails or is interrupted loses nothing, and the next one goes on with it."""
+"""A flush that fails or is interrupted loses nothing, and the next flush continues its work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuskpoint_server.journal.sql.schema import catalogs
 
 
 def judged(reason: Reason | None, members: Sequence[BlobMember]) -> Reason | None:
-    """Judge every put alike."""
+    """Give the same verdict on every put."""
     return reason
 
 
@@ -64,7 +64,7 @@ async def test_an_answer_that_was_lost_sends_the_same_bytes_again(
 async def test_a_pack_that_is_forgotten_on_its_way_is_finished(
     home: House, store: MemoryStore
 ) -> None:
-    """As when the flusher stops while blobs are renewed."""
+    """The flusher may stop like this while blobs are renewed."""
     await grow(home, 2)
 
     async def forget(_members: Sequence[BlobMember]) -> None:

@@ -1,4 +1,4 @@
-"""Flushes while more keeps coming, with a full backlog, and of what has grown long."""
+"""Flushes keep their bounds under new changes, with a full backlog, and on long threads."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.blobs.api import BlobMember, PutReceipt
 from tuskpoint_server.core.errors import Reason, Refusal
 
-# How much is stored is decided above the database.
+# The database makes no difference to the amount that is stored.
 pytestmark = pytest.mark.sqlite
 
 ROUNDS = 12
 
 
 class BusyStore(MemoryStore):
-    """Lets something happen before each put, until that was often enough."""
+    """Calls a hook before each put, for a number of puts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ async def test_a_deletion_makes_room_in_a_full_backlog_while_the_store_is_down(
             home.archive.backlog(TENANT).admit()
         assert caught.value.reason is Reason.BACKLOG_FULL
         await home.journal.removal.delete_thread(TENANT, "t")
-        for _ in range(2):  # the first may have begun before the deletion
+        for _ in range(2):  # the first flush may have started before the deletion
             await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
         home.archive.backlog(TENANT).admit()
 
@@ -141,5 +141,5 @@ async def test_a_flush_of_a_long_thread_beside_many_stores_no_more_than_of_a_sho
                 await save(home, f"{flush * 2 + number:036}")
                 await save(home, "only", thread_id=f"{flush}-{number}")
             await home.flush()
-        # Merges come now and then: each record is written once more for each level.
+        # Merges happen from time to time: they write each record once more for each level.
         assert sum(store.sizes[-32:]) <= 1.5 * sum(store.sizes[16:48])

@@ -1,4 +1,4 @@
-"""Whatever was done to a journal, what is certified can be read from the blobs alone."""
+"""All certified checkpoints can be read from the blobs alone, after any history of a journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.kit.histories import STEPS, History, live, store_of
 
-# What is stored is decided above the database; over PostgreSQL, histories are those of recovery.
+# The database makes no difference to stored bytes; on PostgreSQL, the tests of recovery run
+# histories.
 pytestmark = pytest.mark.sqlite
 
 histories = st.lists(st.sampled_from(STEPS), min_size=5, max_size=40)

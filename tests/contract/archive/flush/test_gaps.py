@@ -1,4 +1,4 @@
-"""What cannot be stored is a gap: shown, tried again, and in nobody's way."""
+"""A checkpoint that cannot be stored becomes a gap: shown, retried, and no obstacle to others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def save(home: House, name: str, thread_id: str = "t", data: bytes = b"1")
 
 @pytest.fixture
 def unbuildable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Names of checkpoints that cannot be encoded."""
+    """Return the set of names of checkpoints that cannot be encoded; a test adds names."""
     names: set[str] = set()
 
     def fails(segment: Segment) -> bytes:
@@ -131,7 +131,7 @@ async def test_a_gap_is_tried_again_after_ten_minutes(home: House, store: Memory
     await save(home, "other", "u")
     await home.archive.certify(TENANT, key("other", "u"), 1)
     assert await home.ask("SELECT count(*) FROM holes") == [(1,)], "it is not due yet"
-    async with home.archive._flusher(TENANT).turn:  # no flush sees one of them without the other
+    async with home.archive._flusher(TENANT).turn:  # a flush must see both changes together
         home.clock.advance(601)
         await save(home, "third", "u")
     await home.archive.certify(TENANT, key("third", "u"), 2)
@@ -164,7 +164,7 @@ async def test_a_gap_of_a_damaged_thread_is_not_tried_all_the_time(
     await save(home, "other", "u")
     await home.archive.certify(TENANT, key("other", "u"), 1)
     flusher = home.archive._flusher(TENANT)
-    async with flusher.turn:  # the flush has ended
+    async with flusher.turn:  # after the end of the flush
         assert flusher._look_at is not None
         assert flusher._look_at - flusher.now > 500
 
@@ -240,7 +240,7 @@ async def test_a_gap_of_a_checkpoint_that_was_removed_is_no_more(
 
 
 async def test_a_flush_that_fills_a_gap_forgets_no_other(home: House, store: MemoryStore) -> None:
-    """While it puts, the gap's thread is deleted, and a flush of another tenant leaves a gap."""
+    """During its put, the gap's thread is deleted, and a flush of another tenant leaves a gap."""
     rejecting(store, "bad", "worse")
     await save(home, "bad")
     await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)

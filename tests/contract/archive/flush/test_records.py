@@ -1,4 +1,4 @@
-"""What the catalog of a flush leads to: settings, labels, runs that are merged."""
+"""The catalog of a flush leads to settings, labels and merged runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long the bundles of hand-offs last: as long as the threads that they were taken from."""
+"""Bundles of hand-offs last as long as the threads that they were taken from."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.features.call_memory import Holder
 from tuskpoint_server.features.lineage.first_answers import request
 
-# What is renewed when is decided above the database.
+# The database makes no difference to renewal.
 pytestmark = pytest.mark.sqlite
 
 EPOCHS = 3
 
 
 async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
-    """Hand a checkpoint off, and let its thread's records say so."""
+    """Hand a checkpoint off, and record the bundle in its thread."""
     home = time.home
     closure = await home.journal.lineage.closure(TENANT, key(checkpoint_id))
     assert closure is not None
@@ -65,7 +65,7 @@ async def test_a_lost_bundle_is_reported_after_its_end_and_can_be_handed_off_aga
         time.store.lose(bundle.blob_id)
         time.advance(2)
         done = await time.look()
-        assert done.bundles_lost == 0  # it should still last, and may be there again
+        assert done.bundles_lost == 0  # the lost blob is not due to expire yet, and may come back
         assert (await time.home.archive.status(TENANT)).failing_renewals == 1
         time.advance(1.1)
         with caplog.at_level(logging.ERROR):

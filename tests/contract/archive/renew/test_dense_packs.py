@@ -1,4 +1,4 @@
-"""What is still needed of a sparse blob moves to a dense one, and its bytes stay the same."""
+"""Values that are needed of a sparse blob move to a dense blob, and their bytes stay the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuskpoint_server.archive.formats.stored_json import Kind
 
 
 def _threads(time: Years) -> set[str]:
-    """Return the threads of which segments are in blobs that have not expired."""
+    """Return the threads with segments in blobs that have not expired."""
     return {
         decode_segment(member.data, "").thread_id
         for name in time.store.live()
@@ -111,7 +111,8 @@ async def test_a_pack_that_records_a_move_continues_after_a_restart(tmp_path: Pa
         puts = len(time.store.puts)
         time.store.refuse = lambda _: len(time.store.puts) > puts
         await time.look()
-        assert len(time.store.puts) == puts + 1  # what was moved; the catalog is on its way
+        # the moved members; the put of the catalog was refused
+        assert len(time.store.puts) == puts + 1
         store, clock = time.store, time.home.clock
     store.refuse = lambda _: False
     async with years(tmp_path, store=store, clock=clock) as time:

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: what the journal holds outlasts its blobs."""
+"""The values that the journal needs outlast their blobs, after any steps in any order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.features.checkpoints.completing import Completer
 
-# What outlasts what is decided above the database.
+# The database makes no difference to lifetimes.
 pytestmark = pytest.mark.sqlite
 
 
@@ -75,7 +75,7 @@ class Walk:
         if name := self.thread():
             self.forks += 1
             new = f"fork{self.forks}"
-            with suppress(Refusal):  # what is lost cannot be forked
+            with suppress(Refusal):  # a lost checkpoint cannot be forked
                 lineage = self.time.home.journal.lineage
                 await lineage.fork(TENANT, key(self.heads[name], name), new, "")
                 self.heads[new] = self.heads[name]
@@ -133,7 +133,7 @@ async def test_checkpoints_in_the_journal_survive_the_loss_of_any_blobs(
     async with years(tmp_path, epochs=3) as time:
         walk = Walk(time, seed)
         for _ in range(50):
-            with suppress(Refusal):  # a flush that asks for a lost run is tried again
+            with suppress(Refusal):  # a flush that needs a lost run is retried
                 await walk.step(lose=True, evict=False)
         await rest(time)
         assert await check_certified(time.home) >= 0
@@ -171,7 +171,7 @@ async def test_lost_evicted_values_are_reported_and_nothing_else_fails(
 
 
 async def every_value(time: Years) -> int:
-    """Load every checkpoint, from the journal and from the blob store; return how many are lost."""
+    """Load each checkpoint from the journal and the blob store; return the number of lost ones."""
     completer = Completer(time.home.journal, time.home.archive)
     lost = 0
     for [thread_id] in await time.home.ask("SELECT thread_id FROM threads WHERE NOT deleted"):

@@ -26,7 +26,7 @@ from tuskpoint_server.core.threads import VerdictKind
 
 
 def metric(reader: InMemoryMetricReader, name: str) -> float:
-    """Sum of a counter or a gauge over its attributes."""
+    """Return the sum of a counter or a gauge over its attributes."""
     data = reader.get_metrics_data()
     assert data is not None
     return sum(
@@ -146,7 +146,7 @@ async def test_runs_that_are_lost_stall_no_store_whose_blobs_never_expire(
                 TENANT, draft("1", "", {"x": b"1"}, thread_id=f"t{number}")
             )
             store.lost |= {member.sha256 for member in store.members(Kind.RUN.value)}
-            with suppress(Refusal):  # a merge asks for a run, and another catalog is made
+            with suppress(Refusal):  # a merge needs a lost run, and another catalog is created
                 await home.flush()
         await home.archive.lifetime.look_now()
         await home.flush()
@@ -202,7 +202,7 @@ async def test_a_lost_segment_that_comes_back_is_no_gap_any_more(tmp_path: Path)
         await time.flush()
         assert (await intact(time.home))["1"] is VerdictKind.FAIL
         time.store.quilts[lost] = quilt
-        # Nobody has looked for the segment, but it is there, and has what was saved.
+        # No pass has looked for the segment yet, but it is back and has the saved values.
         assert (await intact(time.home))["1"] is VerdictKind.UNVERIFIED
         await time.look()
         assert (await time.home.archive.status(TENANT)).gaps == 1, "it is not due yet"

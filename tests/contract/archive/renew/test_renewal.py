@@ -13,7 +13,7 @@ from tests.kit.epochs import EPOCH_US, years
 from tuskpoint_server.blobs.api import PutReceipt
 from tuskpoint_server.core.errors import Reason, Refusal
 
-# What is renewed when is decided above the database.
+# The database makes no difference to renewal.
 pytestmark = pytest.mark.sqlite
 
 
@@ -38,7 +38,7 @@ async def test_live_threads_stay_readable_and_deleted_ones_lapse(
         assert await time.blob_of("1", "live") in time.store.live()
         assert doomed not in time.store.live()
         assert doomed not in await time.blobs()
-        # Merges and dense packs keep what has to be renewed few.
+        # Merges and dense packs limit the number of blobs to renew.
         assert len(await time.blobs()) < 20
 
 
@@ -185,7 +185,7 @@ async def test_renewal_that_was_not_recorded_is_repeated_for_nothing(
             await refused(time.look(), Reason.JOURNAL_UNAVAILABLE)
         await time.look()
         status = await time.home.archive.status(TENANT)
-        assert status.cost == UNIT_COST  # what the second put found had been paid
+        assert status.cost == UNIT_COST  # the second put found blobs that were paid for
         assert status.earliest_expire_us is not None
         assert status.earliest_expire_us > time.home.clock.now_us + EPOCH_US
         assert status.failing_renewals == 0

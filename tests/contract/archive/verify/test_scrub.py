@@ -1,4 +1,4 @@
-"""The scrub: finds damage that nobody reads, at its rate, and continues where it was."""
+"""The scrub finds damage that no call reads, at its rate, and continues where it stopped."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StopError(BaseException):
 
 
 class Pauses:
-    """Pauses that take no time; ends the scrub at the pause before the next pass, or earlier."""
+    """Pauses without waiting; ends the scrub at the pause before the next pass, or earlier."""
 
     def __init__(self, most: int = 1000) -> None:
         self.taken: list[float] = []
@@ -40,7 +40,7 @@ class Pauses:
 
 
 async def scrub(home: House, most: int = 1000) -> list[float]:
-    """Scrub until the end of the pass, or for so many pauses; return the pauses."""
+    """Scrub until the end of the pass, or for a number of pauses; return the pauses."""
     pauses = Pauses(most)
     archive = home.archive
     scrubber = Scrubber(
@@ -84,7 +84,7 @@ async def number_of(home: House, name: str) -> int:
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The threads that were looked at, in order."""
+    """Return the threads in the order of their checks."""
     names: list[str] = []
 
     def check(connection: Connection, *, thread_id: str, **named: Any) -> integrity.ThreadCheck:
@@ -153,9 +153,9 @@ async def test_pauses_keep_to_the_rate(home: House) -> None:
 async def test_a_pass_continues_after_a_start(
     home: House, looked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scrubbing, "RECORD_SECONDS", -1.0)  # after each part
+    monkeypatch.setattr(scrubbing, "RECORD_SECONDS", -1.0)  # record the progress after each part
     await fill(home)
-    for _ in range(50):  # so often the server is started, and stopped after two parts
+    for _ in range(50):  # starts of the server, which stops after two parts
         pauses = await scrub(home, most=2)
         if pauses[-1] > PASS_SECONDS / 2:
             break

@@ -1,4 +1,4 @@
-"""A journal with many summaries, stored as saves and the indexer would have stored them."""
+"""A journal with many summaries, stored as saves and the indexer would store them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STORE = {
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """What is known of one of the checkpoints, by its place in the order."""
+    """Properties of one of the checkpoints, by its place in the order."""
 
     place: int
 
@@ -45,7 +45,7 @@ class One:
 
     @property
     def thread(self) -> int:
-        """Number of its thread."""
+        """Number of the thread."""
         return self.place // PER_THREAD + 2
 
     @property
@@ -63,7 +63,7 @@ class One:
         return f"The {who} {did} the {THINGS[place % len(THINGS)]} INV-{place:06d}."
 
     def metadata(self, rare: int) -> dict[str, object]:
-        """Half of them have an even step; one, in place `rare`, says so."""
+        """Return the metadata: half of the places are even, and `rare` has a field "rare"."""
         fields: dict[str, object] = {"source": "loop", "even": self.place % 2 == 0}
         if self.place == rare:
             fields["rare"] = "yes"
@@ -72,12 +72,12 @@ class One:
 
 @dataclass(frozen=True, slots=True)
 class Many:
-    """The checkpoints that were stored.
+    """The stored checkpoints.
 
     Attributes:
-        count: How many; each is known by its place, from 0.
-        rare: Place of the one whose metadata has "rare".
-        vectors: Of each, by its place.
+        count: Number of checkpoints; each is known by its place, from 0.
+        rare: Place of the checkpoint whose metadata has "rare".
+        vectors: Vector of each checkpoint, by its place.
     """
 
     count: int

@@ -1,4 +1,4 @@
-"""What a search finds lives at that moment and is in scope; any text is only words."""
+"""A search finds live checkpoints in its scope, and treats any text as plain words."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_no_text_is_syntax(world: JournalWorld, text: str) -> None:
     raw = Words(words=(text,), phrases=(text,), identifiers=(text,))
     for words in (raw, Words(words=(text,)), Words(phrases=(text, "saved"))):
         world.run(reading.lexical(TENANT, words, ANYWHERE, 5))
-    # Beside a word that occurs, it is at most one more word.
+    # Beside a word that occurs, the text is at most one more word.
     beside = world.run(reading.lexical(TENANT, Words(words=("saved", text)), ANYWHERE, 5))
     assert [result.key for result in beside] == [key("01")]
 
@@ -182,7 +182,7 @@ def test_the_word_of_a_thread_is_one_word_that_no_stemmer_cuts() -> None:
 
 
 async def everything(journal: Journal, tenant: str = TENANT) -> list[list[CheckpointKey]]:
-    """Look for all that is there: by words, by vectors and by pointers."""
+    """Find all checkpoints: by words, by vectors and by pointers."""
     reading = journal.finding
     by_words = await look(journal, "saved", tenant=tenant, limit=100)
     rows = await reading.scan(tenant, 0, 100)
@@ -208,7 +208,7 @@ async def test_a_deleted_or_hidden_checkpoint_is_not_found_from_then_on(
     for thread_id in ("deleted", "kept", "silent"):
         await save(journal, "01", "saved", thread_id=thread_id, vector=ONE)
     for checkpoint_id, parent_id in (("02", ""), ("03", "02")):
-        # Pruning hides the first: the second's delta channel is rebuilt from it.
+        # Pruning hides the first checkpoint: the second's delta channel is rebuilt from it.
         channels = {"log": b"seed"} if not parent_id else {}
         await journal.save_checkpoint(
             TENANT,
@@ -231,7 +231,7 @@ async def test_a_deleted_or_hidden_checkpoint_is_not_found_from_then_on(
     await make_searchable(journal, "silent", False)
     pruned = await journal.removal.prune_thread(TENANT, "pruned", PruneStrategy.KEEP_LATEST)
     assert pruned == 1
-    await drain(journal)  # the one that stays holds what its channel needs, and so has changed
+    await drain(journal)  # the remaining checkpoint got the base of its channel, and so has changed
     left = [key("01", "kept"), key("03", "pruned")]
     assert await everything(journal) == [left, left[:1], left]
     assert (await journal.finding.status(TENANT)).indexed == 6
@@ -304,7 +304,7 @@ async def test_threads_and_agents_are_kept_apart(journal: Journal) -> None:
     assert sorted(by_alice, key=str) == [key("01", "one"), key("02", "two")]
     assert await look(journal, "saved", SearchScope("three", "alice")) == []
     assert await look(journal, "saved", SearchScope("three", "bob")) == [key("03", "three")]
-    # The word of a thread is no word of a search.
+    # The internal word of a thread is not a word of a search.
     for number in range(4):
         assert await look(journal, scope_word(number)) == []
 
@@ -456,7 +456,7 @@ async def test_the_state_of_the_index_is_counted(journal: Journal, clock: Clock)
 
 
 async def test_a_search_leaves_no_transaction_open(journal: Journal) -> None:
-    """What a reader still held would keep the next search at the moment of this one."""
+    """An open reader would keep the next search at the time of this search."""
     for number in range(3 * finding.FIRST_PAGE):
         await save(journal, f"{number:03d}", "saved")
     await drain(journal)

@@ -1,4 +1,4 @@
-"""Among 50,000 summaries a search is as exact as among ten, whatever it is narrowed to."""
+"""Among 50,000 summaries a search is as exact as among ten, whatever its scope."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ DIMENSION = 8
 SMALL_CACHE, LARGE_CACHE = 256 * KIB, 64 * MIB
 LIMIT = 7
 DELETED, SILENT = "t00400", "t00401"
-"""Threads that are not to be found."""
+"""Threads that a search must not find."""
 
 PHRASE = '"critic rejected the contract"'
 
 
 @pytest.fixture(scope="module")
 def world(database: str) -> Iterator[JournalWorld]:
-    opened = JournalWorld(checked=False)  # the rows that are made here have no log
+    opened = JournalWorld(checked=False)  # the rows of this test have no log
     yield opened
     opened.close()
 
@@ -67,7 +67,7 @@ SCOPES = {
 
 
 def in_scope(many: Many, scope: SearchScope) -> Places:
-    """Return the places of what a search may find, by a rule of the test's own."""
+    """Return the places that a search may find, by an independent rule of the test."""
     places = np.arange(many.count)
     threads = places // PER_THREAD
     firsts = [One(thread * PER_THREAD) for thread in range(many.count // PER_THREAD)]
@@ -77,7 +77,7 @@ def in_scope(many: Many, scope: SearchScope) -> Places:
         and scope.agent_id in ("", checkpoint.agent_id)
         for checkpoint in firsts
     ]
-    # There are three kinds of metadata: even ones, odd ones and the one that is rare.
+    # There are three kinds of metadata: even, odd and rare.
     of_kind = [has(One(place).metadata(many.rare), scope.filter) for place in (0, 1, many.rare)]
     kinds = np.where(places == many.rare, 2, places % 2)
     return np.flatnonzero(np.array(of_thread)[threads] & np.array(of_kind)[kinds])
@@ -150,7 +150,7 @@ def test_the_vector_index_finds_the_same_as_comparing_all_vectors(
 
 
 def compare(many: Many, query: Singles, metric: Metric) -> Floats:
-    """Return the distances of all, computed in the plainest way."""
+    """Return the distances of all vectors, by brute force."""
     wide, wanted = many.vectors.astype(np.float64), query.astype(np.float64)
     if metric is Metric.L2:
         return np.asarray(np.linalg.norm(wide - wanted, axis=1))

@@ -1,4 +1,4 @@
-"""Where hardly any candidate passes, those that do are asked for: the same are found."""
+"""If few candidates pass, a search lists the passing checkpoints first, with the same results."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ FILTERS: tuple[dict[str, object], ...] = (
 
 @pytest.fixture(autouse=True)
 def ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have it asked who passes after the first candidate."""
+    """Let the search ask for the passing checkpoints after the first candidate."""
     for name, value in (("FIRST_PAGE", 1), ("LOOKED_AT_FIRST", 1), ("MANY", -1)):
         monkeypatch.setattr(finding, name, value)
 

@@ -1,6 +1,6 @@
-"""How SQLite goes about the statements of search: by which index.
+"""SQLite uses the right indexes for the statements of search.
 
-They are private to their modules; their plans are what is asked about here, not what they find.
+The statements are private to their modules; this test checks their plans, not their results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.sqlite
 
 
 def plan_of(connection: Connection, sql: str, values: tuple[object, ...] = ()) -> list[str]:
-    """Return what SQLite does for a statement, step by step."""
+    """Return SQLite's plan of a statement, step by step."""
     parameters = values or ("",) * sql.count("?")
     rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", parameters)
     return [str(row[3]) for row in rows]
@@ -37,7 +37,7 @@ def plan_of(connection: Connection, sql: str, values: tuple[object, ...] = ()) -
 async def test_a_look_up_begins_with_its_numbers(
     journal: Journal, name: str, scope: SearchScope
 ) -> None:
-    """Begun with the tenant, or the agent, it would read all they have for every page."""
+    """Starting with the tenant or the agent, each page would read all of their documents."""
     within = finding._in_scope(TENANT, scope, finding._looked_at)
     lookup = getattr(finding, name).where(*within).params(numbers=[1, 2])
 
@@ -88,7 +88,7 @@ async def test_indexes_serve_the_index(journal: Journal, statement: Statement, s
 async def test_due_changes_are_read_in_the_order_of_indexes(
     journal: Journal, statement: Statement
 ) -> None:
-    """Sorted, all that is due would be read for every batch."""
+    """With a sort, every batch would read all due changes."""
 
     steps = await journal.database.query(
         lambda connection: plan_of(connection, statement.compiled(connection)[0].sql)

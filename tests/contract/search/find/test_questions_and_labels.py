@@ -1,4 +1,4 @@
-"""Questions that tasks wait for, and labels, are found at their checkpoint."""
+"""Search finds questions that tasks wait for, and labels, at their checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuskpoint_server.search.searched_values import Document
 
 
 def body(due: Document) -> str:
-    """Return the text as the server makes it."""
+    """Return the text as the server creates it."""
     return body_of(due.channels, frozenset(), LIMITS.max_search_text, due.label).text
 
 
@@ -30,7 +30,7 @@ async def index(journal: Journal) -> int:
 
 
 def asking(question: object, *, task: str = "task", channel: str = INTERRUPT) -> StoredWrite:
-    """Return the write of an interrupt, as LangGraph makes it."""
+    """Return the write of an interrupt, as LangGraph creates it."""
     value = Value(*JsonPlusSerializer().dumps_typed((Interrupt(value=question, id="1f" * 16),)))
     return write_of(Write(task, "", -3, channel, value, value_digest(value)))
 

@@ -1,4 +1,4 @@
-"""A damaged thread is not indexed, and keeps no other from the index."""
+"""A damaged thread is not indexed, and other threads still are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuskpoint_server.search.index import SKIPPED_S
 
 
 async def name_agent(journal: Journal, agent_id: str, *thread_ids: str) -> None:
-    """Name the agent of threads behind the server's back; the empty one is as saved."""
+    """Set the agent of threads behind the server's back; the empty agent restores them."""
 
     def edit(batch: UnitOfWork) -> None:
         where = threads.c.thread_id.in_(thread_ids)
@@ -91,7 +91,8 @@ async def test_damaged_rows_take_no_place_of_others_in_an_answer(journal: Journa
         await save(journal, f"{number}", "the writer " * (5 - number))
     await drain(journal)
     journal.is_edited = True
-    where = checkpoints.c.checkpoint_id.in_(["0", "4"])  # one of them is the best match
+    # one of these checkpoints is the best match
+    where = checkpoints.c.checkpoint_id.in_(["0", "4"])
     await journal.database.transact(
         lambda batch: batch.connection.execute(
             update(checkpoints).where(where).values(metadata=b'{"by": "another"}')

@@ -1,4 +1,4 @@
-"""A document is stored only of what is current, and swept once it may not be found."""
+"""Documents are stored only for current checkpoints, and swept once search may not find them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def count(journal: Journal) -> dict[str, int]:
 
 
 async def take(journal: Journal, body: str = "") -> tuple[Stretch, list[Document]]:
-    """Return what is due with a document for each."""
+    """Return the due changes with a document for each."""
     stretch = await journal.index.take(100)
     return stretch, [checkpoint._replace(body=body) for checkpoint in stretch.due]
 
@@ -119,7 +119,7 @@ async def test_a_sweep_removes_only_documents_that_may_not_be_found(
     await journal.removal.delete_thread(TENANT, "deleted")
     await make_searchable(journal, "silent", False)
     assert await count(journal) == {"documents": 6, "vectors": 5, "memories": 6}
-    # Of both threads documents and memories; vectors went with the checkpoints.
+    # Documents and memories of both threads; vectors were deleted with the checkpoints.
     assert await index.sweep() == 2 * (2 + 1) + 2
     assert await count(journal) == {"documents": 2, "vectors": 3, "memories": 4}
     assert await indexed(journal) == {

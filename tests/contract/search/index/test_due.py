@@ -1,4 +1,4 @@
-"""What changes is due to be indexed, and the watermark moves with its document."""
+"""Due changes are indexed, and the watermark moves with their documents."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_checkpoints_due_before_a_crash_are_due_after_it(tmp_path: Path) -
 
 
 async def test_a_thread_whose_log_was_swept_is_gone_through_by_key(journal: Journal) -> None:
-    """A server without search sweeps changes that no index has followed."""
+    """A server without search sweeps changes that no index has read."""
     for number in range(10):
         await save(journal, f"0{number}", "saved", thread_id="long")
     await save(journal, "01", "saved", thread_id="short")

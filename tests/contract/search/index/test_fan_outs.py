@@ -1,4 +1,4 @@
-"""What the index does for the writes of a fan-out grows with their number, not with its square."""
+"""The cost of indexing a fan-out grows with the number of its writes, not with the square."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LIMIT = 100
 
 
 async def fan_out(journal: Journal, thread_id: str, count: int) -> None:
-    """Save a checkpoint, and the writes of so many tasks."""
+    """Save a checkpoint, and the writes of a number of tasks."""
     await save(journal, "01", "fans out", thread_id=thread_id)
     for number in range(count):
         said = write("said", b"", task=f"{number}")
@@ -24,7 +24,7 @@ async def fan_out(journal: Journal, thread_id: str, count: int) -> None:
 
 
 def instructions(connection: Connection) -> int:
-    """Return about how many instructions SQLite executes to read what is due."""
+    """Return about how many instructions SQLite executes to read the due changes."""
     executed = 0
 
     def count() -> int:
@@ -59,5 +59,5 @@ async def test_a_question_among_many_writes_is_found(journal: Journal) -> None:
     await save(journal, "02", "next", parent_id="01")
     await journal.save_writes(TENANT, key("01"), [asking])
     [backlog] = await journal.index.backlog()
-    assert backlog.checkpoints == 3  # two that were saved, and the one that asks
+    assert backlog.checkpoints == 3  # two saved checkpoints, and the checkpoint with a question
     assert sorted(await due_keys(journal)) == ["t:01", "t:02"]

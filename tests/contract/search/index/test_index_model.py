@@ -1,4 +1,4 @@
-"""After any changes the documents are those that search may find."""
+"""After any changes, exactly the checkpoints that search may find have documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuskpoint_server.search.change_feed import Stretch
 
 
 async def _change(what: str, journal: Journal, thread_id: str) -> None:
-    """Make a change to a thread, if it is one that can be made."""
+    """Make a change to a thread, if the change is possible."""
     lineage, snapshots = journal.lineage, journal.snapshots
     other = thread_id[:-1] + ("b" if thread_id.endswith("a") else "a")
     if what == "delete":
@@ -89,7 +89,7 @@ def test_after_any_changes_the_documents_are_those_that_may_be_found(
                 await drain(journal)
             elif what == "take":
                 stretch = await index.take(5)
-            elif what == "store":  # perhaps long after they were taken
+            elif what == "store":  # perhaps long after the changes were taken
                 await index.store(stretch, stretch.due, remember=True)
             else:
                 try:

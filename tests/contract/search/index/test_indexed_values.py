@@ -1,4 +1,4 @@
-"""Which values of a checkpoint are indexed, and how much of them."""
+"""The right values of a checkpoint are indexed, up to the right length."""
 
 from __future__ import annotations
 
