@@ -233,8 +233,7 @@ class Archive:
             Refusal: The journal cannot be used.
         """
         packs = await self._unfinished()
-        # The process may have crashed before it wrote a pointer file, or another server was the
-        # leader.
+        # A crash may have left a pointer file behind, or another server was the leader.
         for tenant in await self._database.query(status.catalog_tenants):
             catalog = await self.catalog(tenant)
             if catalog is not None:
@@ -368,13 +367,15 @@ class Archive:
             break
         return None
 
-    async def store_manifest(self, tenant: str, found: Manifest) -> BlobLocation:
+    async def store_manifest(self, tenant: str, manifest: Manifest) -> BlobLocation:
         """Store a manifest as a standalone blob, which recovery accepts in place of a catalog.
 
         The blob lasts as long as the store keeps blobs; nothing renews it. Returns the location of
         the manifest, or of the list of its parts.
         """
-        members = [record.location for record in found.records if isinstance(record, MemberRecord)]
+        members = [
+            record.location for record in manifest.records if isinstance(record, MemberRecord)
+        ]
         locations = {
             location.sha256: location
             for location in await recorded_places(self._database, tenant)(members)
@@ -383,14 +384,14 @@ class Archive:
             replace(record, location=locations[record.sha256])
             if isinstance(record, MemberRecord)
             else record
-            for record in found.records
+            for record in manifest.records
         )
-        data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
+        data = await asyncio.to_thread(encode_manifest, replace(manifest, records=records), tenant)
         return (await self.standalone.store(tenant, data, Kind.MANIFEST)).location
 
-    async def rewrite(self, found: PackRewriter, tenant: str, sizes: Mapping[str, int]) -> int:
+    async def rewrite(self, rewriter: PackRewriter, tenant: str, sizes: Mapping[str, int]) -> int:
         """Rewrite the packs of a tenant, as `PackRewriter.rewrite`; call inside `keeping`."""
-        return await found.rewrite(self._flusher(tenant), self.lifetime.salvage, sizes)
+        return await rewriter.rewrite(self._flusher(tenant), self.lifetime.salvage, sizes)
 
     async def clear_cache(self) -> None:
         """Empty the local cache, if there is one.

@@ -294,10 +294,10 @@ class PackStore(ABC):
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from None
 
 
-def check_layout(found: bytes) -> None:
+def check_layout(content: bytes) -> None:
     """Refuse a store whose file `layout` names another layout."""
-    if found != LAYOUT:
-        shown = found.decode(errors="replace").strip().partition("\n")[0]
+    if content != LAYOUT:
+        shown = content.decode(errors="replace").strip().partition("\n")[0]
         raise UnknownLayoutError(
             f"its layout is '{shown}', and this server knows '{LAYOUT.decode().strip()}'"
         )

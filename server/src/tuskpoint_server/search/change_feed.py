@@ -260,8 +260,8 @@ def stretch(
         "skipped": "".join(f" {thread}-{seq} " for thread, seq in skipped.items()),
     }
     logs = list(map(_Log._make, _LOGS.run(connection, **parameters, max_rows=limit).fetchall()))
-    asked = _changes_that_ask(connection, limit, parameters)
-    changed, next_row = _read_rows(_CHANGES.run(connection, **parameters, asked=asked), limit)
+    asking = _changes_that_ask(connection, limit, parameters)
+    changed, next_row = _read_rows(_CHANGES.run(connection, **parameters, asked=asking), limit)
     by_thread: dict[int, list[SqlRow]] = {}
     for row in changed:
         by_thread.setdefault(row[0], []).append(row)

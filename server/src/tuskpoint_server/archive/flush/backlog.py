@@ -55,10 +55,10 @@ class FlushBacklog:
         self._spans.clear()
         return spans
 
-    def counted(self, found: status.CertificationBacklog, now: float) -> None:
+    def counted(self, backlog: status.CertificationBacklog, now: float) -> None:
         """Adopt the journal's numbers while no flush runs: other servers save too."""
-        self.size_bytes = self._fresh_bytes = found.size_bytes
-        if not found.threads:
+        self.size_bytes = self._fresh_bytes = backlog.size_bytes
+        if not backlog.threads:
             self.collecting()
         elif self.since is None:
             self.since = now

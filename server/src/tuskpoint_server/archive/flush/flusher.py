@@ -128,11 +128,11 @@ class TenantFlusher:
         if counted.threads and self.backlog.since is None:
             self.backlog.since = self.now
 
-    def counted(self, found: status.CertificationBacklog) -> None:
+    def counted(self, backlog: status.CertificationBacklog) -> None:
         """Adopt the journal's backlog, unless a flush runs, which counts for itself."""
         if not self.turn.locked():
             due_at = self.backlog.due_at()
-            self.backlog.counted(found, self.now)
+            self.backlog.counted(backlog, self.now)
             if self.backlog.due_at() != due_at:
                 self._wake.set()
 

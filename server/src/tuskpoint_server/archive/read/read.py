@@ -274,12 +274,12 @@ async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list
 
 
 def slice_items(
-    found: Iterable[One], size_of: Callable[[One], int], most_bytes: int, most: int
+    items: Iterable[One], size_of: Callable[[One], int], most_bytes: int, most: int
 ) -> Iterable[list[One]]:
     """Yield items in lists of at most `most` items and `most_bytes`, or of one larger item."""
     batch: list[One] = []
     size = 0
-    for item in found:
+    for item in items:
         item_size = size_of(item)
         size += item_size
         if batch and (size > most_bytes or len(batch) >= most):
@@ -438,8 +438,8 @@ async def records_of(
 
 
 def page_of(
-    found: Manifest, after: Key | None, size: int
+    manifest: Manifest, after: Key | None, size: int
 ) -> tuple[list[tuple[Key, ManifestEntry]], bool]:
     """Return a page of the stored checkpoints, by namespace and ID, and whether more follow."""
-    keys = sorted(key for key in found.entries if after is None or key > after)
-    return [(key, found.entries[key]) for key in keys[:size]], len(keys) > size
+    keys = sorted(key for key in manifest.entries if after is None or key > after)
+    return [(key, manifest.entries[key]) for key in keys[:size]], len(keys) > size

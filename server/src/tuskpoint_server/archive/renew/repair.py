@@ -235,7 +235,7 @@ class Repair:
             journal_records.gaps.append(PlannedGap(number, *place, record.seq, problem, 0))
 
     async def move(
-        self, flusher: TenantFlusher, found: Survey, chosen: Sequence[SurveyedBlob], done: Round
+        self, flusher: TenantFlusher, report: Survey, chosen: Sequence[SurveyedBlob], done: Round
     ) -> dict[bytes, Refusal]:
         """Store the needed members of blobs in dense packs, and record their new locations.
 
@@ -245,7 +245,7 @@ class Repair:
         """
         lost: dict[bytes, Refusal] = {}
         for batch in slice_items(chosen, lambda blob: blob.alive_bytes, _MOVED_BYTES, _MOVED_BLOBS):
-            lost_now, segments = await self._move(flusher, found, batch)
+            lost_now, segments = await self._move(flusher, report, batch)
             lost |= lost_now
             await self.store_again(flusher, segments, done)
         return lost

@@ -55,7 +55,7 @@ class PackRewriter:
         return self._without(await self._chosen(await self._survey(), sizes))
 
     async def rewrite(
-        self, flusher: TenantFlusher, salvage: Repair, sizes: Mapping[str, int]
+        self, flusher: TenantFlusher, repair: Repair, sizes: Mapping[str, int]
     ) -> int:
         """Rewrite the packs that need it; return their number.
 
@@ -64,7 +64,7 @@ class PackRewriter:
                 store or the journal cannot be used.
         """
         await self._purge_records(flusher)
-        await self._separate(flusher, salvage, sizes)
+        await self._separate(flusher, repair, sizes)
         async with flusher.turn:
             await flusher.flush.settle()
             report = await self._survey()
@@ -82,7 +82,7 @@ class PackRewriter:
             await self._database.transact(
                 partial(emptied.note_emptied, blobs=[blob.blob.blob_id for blob in blobs])
             )
-            refusals = await salvage.move(flusher, report, blobs, Round())
+            refusals = await repair.move(flusher, report, blobs, Round())
         for refusal in refusals.values():
             raise refusal
         return len(blobs)
@@ -114,7 +114,7 @@ class PackRewriter:
                 await flusher.flush.record(Chores(ended=ends))
 
     async def _separate(
-        self, flusher: TenantFlusher, salvage: Repair, sizes: Mapping[str, int]
+        self, flusher: TenantFlusher, repair: Repair, sizes: Mapping[str, int]
     ) -> None:
         """Store again what other threads need from the segments of deleted threads."""
         ended_before: set[bytes] | None = None
@@ -124,7 +124,7 @@ class PackRewriter:
             done = Round()
             if not ended or ended == ended_before:
                 return
-            await salvage.store_again(flusher, ended, done)
+            await repair.store_again(flusher, ended, done)
             await flusher.flush_all(lambda _: True)
             ended_before = None if done.waits else ended
 

@@ -87,20 +87,20 @@ async def find_unneeded(
     return UnneededBlobs(tuple(removable), other_count, frozenset(own), members)
 
 
-async def remove(database: Database, store: PackStore, found: UnneededBlobs) -> list[StoredFile]:
+async def remove(database: Database, store: PackStore, unneeded: UnneededBlobs) -> list[StoredFile]:
     """Remove blobs; return the blobs that existed. After a refusal, some may be removed."""
 
     def forget(batch: UnitOfWork) -> None:
-        for tenant, hashes in found.dead.items():
+        for tenant, hashes in unneeded.dead.items():
             lifetimes.drop(batch, tenant, hashes)
-        note_emptied(batch, found.own)
+        note_emptied(batch, unneeded.own)
 
     await database.transact(forget)
     removed = [
         file
-        for file in found.removable
+        for file in unneeded.removable
         if await store.remove(
-            file.blob_id, min_age_s=0.0 if file.blob_id in found.own else MIN_AGE_S
+            file.blob_id, min_age_s=0.0 if file.blob_id in unneeded.own else MIN_AGE_S
         )
     ]
     await database.transact(forget_emptied)

@@ -124,22 +124,22 @@ def backlog(
     Threads in `damaged`, by number, are not counted, because a flush does not store them. Their
     bytes are counted.
     """
-    found = CertificationBacklog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
+    total = CertificationBacklog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
     among = sum(1 for _ in _WAITING_AMONG.run_listed(connection, damaged))
-    return found._replace(threads=found.threads - among)
+    return total._replace(threads=total.threads - among)
 
 
 def backlogs(
     connection: sa.Connection, damaged: Iterable[int] = ()
 ) -> dict[str, CertificationBacklog]:
     """Return the backlogs of all tenants that have one, as `backlog` does."""
-    found = {
+    totals = {
         tenant: CertificationBacklog(*row) for tenant, *row in _BACKLOGS.run(connection).fetchall()
     }
     for (tenant,) in _WAITING_AMONG.run_listed(connection, damaged):
-        if tenant in found:  # a thread may have become dirty after the backlogs were counted
-            found[tenant] = found[tenant]._replace(threads=found[tenant].threads - 1)
-    return found
+        if tenant in totals:  # a thread may have become dirty after the backlogs were counted
+            totals[tenant] = totals[tenant]._replace(threads=totals[tenant].threads - 1)
+    return totals
 
 
 def waiting_threads(

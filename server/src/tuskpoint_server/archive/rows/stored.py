@@ -114,11 +114,18 @@ def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> StoredCh
     return StoredCheckpoint(place, cached, row.lineage, row.delta_base or None)
 
 
-def of_stored(one: StoredCheckpoint) -> SegmentCheckpoint:
+def of_stored(checkpoint: StoredCheckpoint) -> SegmentCheckpoint:
     """Return a checkpoint in a bundle's form, without its writes and values."""
-    cached = one.known
-    columns = (*one.place, 0, cached.parent_id, cached.state, cached.metadata, cached.created_us)
-    notes = (cached.label, cached.summary, one.delta_base or b"", one.lineage)
+    cached = checkpoint.known
+    columns = (
+        *checkpoint.place,
+        0,
+        cached.parent_id,
+        cached.state,
+        cached.metadata,
+        cached.created_us,
+    )
+    notes = (cached.label, cached.summary, checkpoint.delta_base or b"", checkpoint.lineage)
     return SegmentCheckpoint(*columns, *notes)
 
 

@@ -97,10 +97,10 @@ class ThreadVerification:
         places = sorted({*self._places, *first.removed, *manifest.entries, *manifest.removed})
         for start in range(0, len(places), PAGE_CHECKPOINTS):
             page = places[start : start + PAGE_CHECKPOINTS]
-            standing = await self._standing(page)
-            size_of = partial(self._new_bytes, standing=standing, seen=set())
+            journal_view = await self._read_journal(page)
+            size_of = partial(self._new_bytes, journal_view=journal_view, seen=set())
             for batch in slice_items(page, size_of, BATCH_BYTES, BATCH_CHECKPOINTS):
-                for verdict in await self._verdicts(batch, standing):
+                for verdict in await self._verdicts(batch, journal_view):
                     yield verdict
 
     async def journal_problems(self) -> tuple[str, ...]:
@@ -130,9 +130,9 @@ class ThreadVerification:
                 sound.clear()
         return tuple(dict.fromkeys(problems))[:MAX_JOURNAL_PROBLEMS]
 
-    def _new_bytes(self, place: Place, standing: RecordedThread, seen: set[bytes]) -> int:
+    def _new_bytes(self, place: Place, journal_view: RecordedThread, seen: set[bytes]) -> int:
         """Return the bytes of a checkpoint's segments that no earlier checkpoint has."""
-        recorded, members = standing.checkpoints.get(place), self._manifest.members
+        recorded, members = journal_view.checkpoints.get(place), self._manifest.members
         segments = recorded.entry.segments if recorded is not None else ()
         new = {
             location.sha256: location.size for location in segments if location.sha256 not in seen
@@ -143,7 +143,7 @@ class ThreadVerification:
         ]
         return sum(new.values()) + BATCH_BYTES * len(part_lists)
 
-    async def _standing(self, places: Sequence[Place]) -> RecordedThread:
+    async def _read_journal(self, places: Sequence[Place]) -> RecordedThread:
         return await self._database.query(
             partial(journal.read_checkpoints, of=self._of, places=places)
         )
@@ -163,28 +163,28 @@ class ThreadVerification:
         broken: bytes | None = None
         while True:
             self._segments.forget()  # unreadable members may have moved since
-            standing = await self._standing(places)
-            catalog = standing.catalog
+            journal_view = await self._read_journal(places)
+            catalog = journal_view.catalog
             if catalog is None or catalog.location.sha256 == self._catalog:
-                return standing
+                return journal_view
             empty = fold(self._of.thread_id, ())
             try:
                 manifest = await self._read_chain(catalog)
                 self._chain_holds = True
-                self._put_back = _how_behind(standing.certified_seq, self._last_seq)
+                self._put_back = _how_behind(journal_view.certified_seq, self._last_seq)
             except MemberDamageError as damage:
                 if broken != catalog.location.sha256:
                     broken = catalog.location.sha256
                     continue
-                if standing.ended:
-                    return standing
+                if journal_view.ended:
+                    return journal_view
                 self._note_mismatch(damage.location, damage.actual_sha256)
                 self.chain_problem = self.chain_problem or damage.detail
                 manifest, self._chain_holds = empty, False
             self._catalog = catalog.location.sha256
             self._segments.manifest = manifest
             self._manifest = manifest if manifest.incarnation == self._of.incarnation else empty
-            return standing
+            return journal_view
 
     async def _read_chain(self, known: NewestCatalog) -> Manifest:
         """Return the thread's manifest from a catalog, or raise `MemberDamageError`."""
@@ -206,25 +206,25 @@ class ThreadVerification:
         return manifest
 
     async def _verdicts(
-        self, batch: Sequence[Place], standing: RecordedThread
+        self, batch: Sequence[Place], journal_view: RecordedThread
     ) -> Iterable[Verdict]:
         """Return the verdicts on a batch, in order.
 
         A failed checkpoint is judged again, with the journal and the manifest of that moment, until
         the journal does not change between two looks.
         """
-        verdicts = await self._judge_all(batch, standing)
+        verdicts = await self._judge_all(batch, journal_view)
         doubtful = [place for place in batch if verdicts[place].kind is VerdictKind.FAIL]
         for _ in range(LOOKS):
             if not doubtful:
                 break
-            previous, standing = standing, await self._look(doubtful)
-            verdicts |= await self._judge_all(doubtful, standing)
+            previous, journal_view = journal_view, await self._look(doubtful)
+            verdicts |= await self._judge_all(doubtful, journal_view)
             doubtful = [
                 place
                 for place in doubtful
                 if verdicts[place].kind is VerdictKind.FAIL
-                and _facts(standing, place) != _facts(previous, place)
+                and _facts(journal_view, place) != _facts(previous, place)
             ]
         for verdict in verdicts.values():
             if verdict.location is not None:
@@ -232,11 +232,11 @@ class ThreadVerification:
         return verdicts.values()
 
     async def _judge_all(
-        self, batch: Sequence[Place], standing: RecordedThread
+        self, batch: Sequence[Place], journal_view: RecordedThread
     ) -> dict[Place, Verdict]:
         locations: dict[bytes, BlobLocation] = {}
         for place in batch:
-            recorded = standing.checkpoints.get(place)
+            recorded = journal_view.checkpoints.get(place)
             if recorded is not None and not recorded.gap:
                 segments = (*recorded.entry.segments, *self._named_elsewhere(place, recorded))
                 locations.update((location.sha256, location) for location in segments)
@@ -244,7 +244,7 @@ class ThreadVerification:
         await self._segments.load_named(locations)
         verdicts: dict[Place, Verdict] = {}
         for place in batch:
-            verdicts[place] = await self._judge(place, standing)
+            verdicts[place] = await self._judge(place, journal_view)
             await asyncio.sleep(0)  # give other calls a turn between batches
         return verdicts
 
@@ -259,12 +259,12 @@ class ThreadVerification:
         }
         return [] if is_same else locations
 
-    async def _judge(self, place: Place, standing: RecordedThread) -> Verdict:
+    async def _judge(self, place: Place, journal_view: RecordedThread) -> Verdict:
         key = CheckpointKey(self._of.thread_id, *place)
-        recorded = standing.checkpoints.get(place)
+        recorded = journal_view.checkpoints.get(place)
         entry = self._manifest.entries.get(place)
         if recorded is None:
-            if entry is None or standing.ended or place in standing.removed:
+            if entry is None or journal_view.ended or place in journal_view.removed:
                 return Verdict(key, VerdictKind.RETRACTED)
             location = self._manifest.location(entry.record.segment)
             unknown = "the manifest names it and the journal does not know it"
@@ -283,7 +283,7 @@ class ThreadVerification:
             if manifest_segments := self._named_elsewhere(place, recorded):
                 await self._check(key, recorded, manifest_segments)
         except MemberDamageError as damage:
-            member_location, reason = damage.location, standing.lost.get(damage.location.sha256)
+            member_location, reason = damage.location, journal_view.lost.get(damage.location.sha256)
             if reason is not None and not damage.actual_sha256:  # the gap is already known
                 kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
                 return Verdict(key, kind, member_location, detail=reason)
@@ -471,9 +471,9 @@ def _named_by(entry: ManifestEntry) -> list[bytes]:
     return list(dict.fromkeys([entry.record.segment, *(writes.segment for writes in entry.writes)]))
 
 
-def _facts(standing: RecordedThread, place: Place) -> RecordedCheckpoint | None:
+def _facts(journal_view: RecordedThread, place: Place) -> RecordedCheckpoint | None:
     """Return the facts that a failure depends on, which exclude the watermark."""
-    recorded = standing.checkpoints.get(place)
+    recorded = journal_view.checkpoints.get(place)
     return None if recorded is None else replace(recorded, certified_seq=0)
 
 
