@@ -72,6 +72,9 @@ class Environment:
         # Modules are named from the root: a folder of the same name must not hide a framework.
         where = ("-c", TESTS / "pytest.ini", "--rootdir", ROOT, "--confcutdir", TESTS)
         run(self.python, "-m", "pytest", "-q", *where, *arguments, TESTS / self.tests, **settings)
+        pages = " or ".join(name.replace("_", "-") for name in self.adapters)
+        selected = ("-k", f"page_runs and ({pages})", "tests/pages/test_every_page.py")
+        run(sys.executable, "-m", "pytest", "-q", *selected, TUSKPOINT_FRAMEWORKS=self.name)
 
     def _checked(self) -> Iterator[Path]:
         for name in self.adapters:

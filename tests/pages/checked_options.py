@@ -24,6 +24,7 @@ ELSEWHERE = re.compile(
     r"(s3|gs|az|postgresql)://|https?://(?!127\.0\.0\.1|localhost)|\.example\b|"
     + PLACEHOLDER.pattern
 )
+_VARIABLES = ("TUSKPOINT_", "WALRUS_", "MEMWAL_")
 _SERVING_WORDS = {"mcp", "watch"}
 
 
@@ -91,7 +92,8 @@ def _emulator(name: str, arguments: list[str]) -> int:
 
 def _elsewhere(arguments: Sequence[str], pattern: re.Pattern[str] = ELSEWHERE) -> bool:
     """Whether a command needs something that a test does not have."""
-    return any(pattern.search(word) for word in arguments)
+    variables = [text for name, text in os.environ.items() if name.startswith(_VARIABLES)]
+    return any(pattern.search(word) for word in (*arguments, *variables))
 
 
 _PROGRAMS: dict[str, Callable[[list[str]], int]] = {

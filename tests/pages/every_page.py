@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from tests.pages import configuration
-from tools.frameworks import ENVIRONMENTS
+from tools.frameworks import ENVIRONMENTS, Environment
 from tools.pages import markdown
 from tools.stubs import ROOT
 
@@ -70,10 +70,10 @@ def has_own_test(page: str) -> bool:
     return any(fnmatch(page, pattern) for pattern in OWN_TESTS)
 
 
-def is_of_framework(page: str) -> bool:
-    """Whether the Python of a page runs where the packages of a framework are."""
-    names = {name for environment in ENVIRONMENTS for name in environment.adapters}
-    return page.startswith("docs/agents/") and Path(page).stem.replace("-", "_") in names
+def environment_of(page: str) -> Environment | None:
+    """Return the environment of the framework that a page is about, if it is about one."""
+    name = Path(page).stem.replace("-", "_") if page.startswith("docs/agents/") else ""
+    return next((each for each in ENVIRONMENTS if name in each.adapters), None)
 
 
 def unreadable(page: Path) -> Iterator[str]:

@@ -25,8 +25,10 @@ ADDRESS = re.compile(r"127\.0\.0\.1:(739\d)")
 SYSTEM_PATH = re.compile(r"(?<![\w.~}$/-])/(?:backup|etc|mnt|opt|run|srv|var)/(?=\w)")
 """Where a page writes what a test must not write there."""
 _DONE = "\x1e"
+WORDS = r"(?:[^\n&]|\\\n|&[&>\d])*?"
+"""The rest of a command, which may have several lines, up to the "&" that has it run behind."""
 _STARTED_SERVER = re.compile(
-    r"(?m)^(.*tuskpoint-server (?:.*--(?:listen|port) (\S+))?.*(?<!&)&)(?= |$)"
+    rf"(?m)^({WORDS}tuskpoint-server\b(?:{WORDS} --(?:listen|port) (\S+))?{WORDS}&)(?= |$)"
 )
 _PREPARATION = """\
 trap 'echo "$BASH_COMMAND ($?)" >> .failed' ERR

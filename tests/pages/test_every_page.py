@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.pages.compiled import go as build
 from tests.pages.every_page import (
     OWN_TESTS,
     blocks,
+    environment_of,
     has_own_test,
     pages,
     program_name,
@@ -25,17 +27,11 @@ from tests.pages.whole_page import WholePage, forking
 from tools.stubs import ROOT
 
 PAGES = pages()
+FRAMEWORKS = os.environ.get("TUSKPOINT_FRAMEWORKS", "").split()
+"""Environments of frameworks that this run may use; tools/frameworks.py makes them."""
 NOT_YET = {
     "CONTRIBUTING.md",
-    "docs/agents/agent-framework.md",
-    "docs/agents/agent-server.md",
-    "docs/agents/claude-agent-sdk.md",
-    "docs/agents/crewai.md",
-    "docs/agents/google-adk.md",
-    "docs/agents/openai-agents.md",
-    "docs/agents/pydantic-ai.md",
     "docs/benchmarks.md",
-    "docs/blobs/only-s3.md",
     "docs/project/measuring.md",
     "docs/project/simulation-and-fuzzing.md",
     "docs/project/suites.md",
@@ -104,6 +100,10 @@ def test_the_page_runs(
     request: pytest.FixtureRequest,
 ) -> None:
     assert wrong(page, undefined) == []
+    environment = environment_of(page)
+    python = environment.python if environment else None
+    if environment and environment.name not in FRAMEWORKS:
+        pytest.skip(f"needs the packages of {environment.name}: make frameworks")
     languages = {block.language for block in blocks(ROOT / page)}
     if {"js", "ts"} & languages:
         skip_without_node()
@@ -112,7 +112,7 @@ def test_the_page_runs(
     compiled = {name: request.getfixturevalue(name) for name in {"go", "ts"} & languages}
     for made in compiled.values():
         assert [line for line in made.errors if program_name(page, "") in line] == []
-    with WholePage(page, tmp_path, forks, compiled) as reader:
+    with WholePage(page, tmp_path, forks, compiled, python) as reader:
         printed = reader.follow()
         assert reader.failed == [], printed
 

@@ -10,21 +10,33 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import httpx
 
 from tests.kit.servers.processes import own_environment
 from tests.pages import checked_options, configuration, forks
 from tests.pages.compiled import NODE_RUNS_TYPESCRIPT, Compiled, link_modules
-from tests.pages.every_page import is_of_framework, program_name
-from tests.pages.reader import Reader
+from tests.pages.every_page import program_name
+from tests.pages.reader import BLOCK_SECONDS, WORDS, Reader
 from tools.pages import markdown
 from tools.stubs import ROOT
 
 START_SECONDS = 60.0
 ABSENT = (
-    *("aws", "buf", "claude", "codex", "docker", "git", "helm", "journalctl", "kubectl"),
-    *("npm", "protoc", "psql", "sqlite3", "sudo", "systemctl", "vault"),
+    *("aws", "buf", "cargo", "claude", "codex", "docker", "git", "go", "helm"),
+    *(
+        "journalctl",
+        "kubectl",
+        "mvn",
+        "npm",
+        "protoc",
+        "psql",
+        "sqlite3",
+        "sudo",
+        "systemctl",
+        "vault",
+    ),
 )
 """Programs that a machine may lack, or that act on more than a folder."""
 PYTHONS = ("python", "python3")
@@ -40,13 +52,13 @@ MAKE = """\
 # Knows the targets, and makes nothing.
 for word in "$@"; do
     case $word in *=*|-*) continue ;; esac
-    grep -q "^$word:" "$CHECKOUT/Makefile" || { echo "make has no target $word" >&2; exit 2; }
+    grep -q "^$word:" "@CHECKOUT@/Makefile" || { echo "make has no target $word" >&2; exit 2; }
 done
 """
 PIP = """\
 #!{python} -IS
-import os, sys
-sys.path.insert(0, os.environ["CHECKOUT"])
+import sys
+sys.path.insert(0, {checkout!r})
 from tools.packages.installs import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -55,18 +67,25 @@ VENV = """\
 # Makes environments that have the programs of this one.
 if [ "$1 $2" = "-m venv" ]; then
     mkdir -p "$3/bin"
-    cp -P "{programs}"/* "$3/bin/"
+    cp -R "{programs}"/* "$3/bin/"
     touch "$3/bin/activate"
     exit
 fi
 exec "{python}" "$@"
 """
+SCRIPTED_CLAUDE = """\
+#!/bin/sh
+exec "{python}" "{checkout}/examples/frameworks/claude_agent_sdk/scripted_claude.py" "$@"
+"""
 CHECKOUT = re.compile(
     r"(?<![\w/$}])(?:\./)?(clients|deploy|emulators|examples|proto|requirements)/"
 )
-_GIVEN_SERVER = re.compile(r"127\.0\.0\.1:739[01]|\btuskpoint [a-z-]|tuskpoint-server health")
-_STARTS_SERVER = re.compile(r"(?m)^[^#\n]*tuskpoint-server\b.*&(?: |$)")
-_BACKGROUND = re.compile(r"(?m)\b(tuskpoint(?:-\w+)?)(?= .*[^&]&(?:\s|$)| &(?:\s|$))")
+_RUN = {"go", "js", "python", "sh", "ts"}
+_CALLS = re.compile(
+    r"127\.0\.0\.1:739[01]|\b(?:node|npx|python3?|tuskpoint) |tuskpoint-server health|\bimport\b"
+)
+_BACKGROUND = re.compile(rf"(?m)\b(tuskpoint(?:-\w+)?)(?= {WORDS}&(?: |$))")
+_STARTS_SERVER = re.compile(rf"(?m)\btuskpoint-server\b{WORDS}&(?: |$)")
 
 
 @contextmanager
@@ -96,25 +115,48 @@ class WholePage(Reader):
         folder: Where the reader works.
         programs: Address of the process that programs are forked off.
         compiled: The programs of all pages in the other languages that the page has.
+        python: Interpreter of the environment that the page needs, unless it is this one.
     """
 
     block_seconds = 30.0
 
     def __init__(
-        self, page: str, folder: Path, programs: Path, compiled: Mapping[str, Compiled]
+        self,
+        page: str,
+        folder: Path,
+        programs: Path,
+        compiled: Mapping[str, Compiled],
+        python: Path | None = None,
     ) -> None:
         super().__init__(page, folder)
-        self._compiled = compiled
+        self._compiled, self._python = compiled, python
         self._forked = forks.STAND_IN.format(python=sys.executable, socket=str(programs))
+
+    def __enter__(self) -> Self:
+        try:
+            self._prepare()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+        return self
+
+    def _prepare(self) -> None:
+        """Make the machine on which a reader begins the page."""
         self._put_programs()
         if {"js", "ts"} & {block.language for block in self._blocks}:
-            link_modules(folder)
-        text = "\n".join(block.text for block in self._blocks if block.language)
+            link_modules(self.folder)
+        run = [block for block in self._blocks if block.language in _RUN and not block.file]
+        text = "\n".join(block.text for block in run)
         for name in {*CHECKOUT.findall(text)}:
-            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=_built)
+            shutil.copytree(ROOT / name, self.folder / name, symlinks=True, ignore=_built)
+        if self._python:
+            self.block_seconds = BLOCK_SECONDS  # frameworks are slow to import
+            self.has_program("claude", SCRIPTED_CLAUDE.format(python=self._python, checkout=ROOT))
+            self._send(f'PATH="$PATH:{self._python.parent}"\n')
         address = self.address("7390")
         self._send(f"export TUSKPOINT_TARGET={address} TUSKPOINT_LISTEN={address}\n")
-        if _GIVEN_SERVER.search(text) and not _STARTS_SERVER.search(text):
+        calls, starts = _CALLS.search(text), _STARTS_SERVER.search(text)
+        if calls and (starts is None or calls.start() < starts.start()):
             self._start_server()
 
     def _put_programs(self) -> None:
@@ -122,17 +164,18 @@ class WholePage(Reader):
             self.has_program(name)
         for name in checked_options.names():
             self.has_program(name, self._forked)
-        self.has_program("make", MAKE)
+        self.has_program("make", MAKE.replace("@CHECKOUT@", str(ROOT)))
         self.has_program("npx", NODE_RUNS_TYPESCRIPT)
         for name in ("pip", "pip3"):
-            self.has_program(name, PIP.format(python=sys.executable))
+            self.has_program(name, PIP.format(python=sys.executable, checkout=str(ROOT)))
         for name in ("curl", "wget"):
             program = shutil.which(name) or "false"
             self.has_program(name, ONLY_LOCAL.format(program=program))
         hidden = self._programs / "forked"
         hidden.mkdir()
         for name in PYTHONS:
-            (hidden / name).write_text(self._forked)
+            own = f'#!/bin/sh\nexec "{self._python}" "$@"\n'
+            (hidden / name).write_text(own if self._python else self._forked)
             (hidden / name).chmod(0o755)
             venv = VENV.format(programs=self._programs, python=hidden / name)
             self.has_program(name, venv)
@@ -156,8 +199,6 @@ class WholePage(Reader):
         name = program_name(self._page, self._blocks.index(block))
         program = self.folder / f".{name}"
         match block.language:
-            case "python" if is_of_framework(self._page):
-                return ""  # its names are checked, and it runs in the framework's environment
             case "python":
                 program.write_text(text)
                 self._printed = self._run(f"python {program.name}\n")

@@ -17,10 +17,10 @@ FOLDERS = {
     "tuskpoint-emulators": "emulators",
     "tuskpoint-server": "server",
 }
-OTHERS = {"langgraph", "langchain-openai"}
-"""Foreign packages that pages install beside this repository's."""
+REQUIREMENTS = ROOT / "requirements"
+"""What the locks in this folder have, pages may install beside ours."""
 _WITH_VALUE = {"--requirement", "-r", "--only-binary", "--target", "--python"}
-_REQUIREMENT = re.compile(r"(?P<name>[^\[\]]+?)(?:\[(?P<extras>[\w,-]+)\])?")
+_REQUIREMENT = re.compile(r"(?P<name>[^\[\]<>=~]+)(?:\[(?P<extras>[\w,-]+)\])?(?:[<>=~]=?.*)?")
 
 Install = tuple[str, tuple[str, ...]]
 """A distribution of this repository, and the extras that are installed with it."""
@@ -61,8 +61,8 @@ def _requirements(words: list[str]) -> Iterator[Install]:
             if unknown := [extra for extra in extras if extra not in _extras(name)]:
                 raise InstallError(f"{name} has no extra {', '.join(unknown)}")
             yield name, extras
-        elif parts["name"] not in OTHERS:
-            raise InstallError(f"{word!r} is not of this repository")
+        elif not _is_locked(parts["name"]):
+            raise InstallError(f"{word!r} is neither of this repository nor in a lock")
 
 
 def _distribution(name: str) -> str:
@@ -73,6 +73,11 @@ def _distribution(name: str) -> str:
         if re.search(rf"(^|/){re.escape(folder)}/?$", name.removeprefix("./")):
             return distribution
     return ""
+
+
+def _is_locked(name: str) -> bool:
+    line = re.compile(rf"(?m)^{re.escape(name.lower())}==")
+    return any(line.search(lock.read_text("utf-8")) for lock in REQUIREMENTS.glob("*.txt"))
 
 
 def _extras(name: str) -> Sequence[str]:
