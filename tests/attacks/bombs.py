@@ -1,4 +1,4 @@
-"""Bytes that unpack to far more than they are."""
+"""Stored bytes that unpack to far more than their size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 from tuskpoint_server.archive.formats.segments import SKIPPABLE, SKIPPABLE_MAGIC
 
 _MAGIC, _DESCRIPTOR, _WINDOW = 0xFD2FB528, 0xC0, 0x50
-"""A frame with a size of eight bytes and a window of 1 MiB (RFC 8878, section 3.1.1.1)."""
+"""Start of a frame with a size field of eight bytes and a window of 1 MiB (RFC 8878, section
+3.1.1.1)."""
 
 _BLOCK_BYTES = 128 << 10
 _RLE = 1
@@ -19,7 +20,7 @@ MIB = 1 << 20
 
 
 def frame(size: int, byte: int = 0) -> bytes:
-    """Return a zstd frame that repeats a byte; 128 KiB of content take 4 bytes."""
+    """Return a zstd frame that repeats one byte; 128 KiB of content cost 4 bytes."""
     sizes = [min(_BLOCK_BYTES, size - at) for at in range(0, size, _BLOCK_BYTES)]
     blocks = b"".join(
         (number + 1 == len(sizes) | _RLE << 1 | block_size << 3).to_bytes(3, "little")
@@ -30,13 +31,14 @@ def frame(size: int, byte: int = 0) -> bytes:
 
 
 def segment_of(content: bytes) -> bytes:
-    """Return a frame of zstd with the header of a segment before it."""
-    header = b"\x08\x02\x10\x01"  # format_version, sealing
+    """Return a zstd frame after the header of a segment."""
+    header = b"\x08\x02\x10\x01"  # Fields format_version and sealing.
     return SKIPPABLE.pack(SKIPPABLE_MAGIC, len(header)) + header + content
 
 
 def placed(blobs: Path, data: bytes) -> tuple[str, str]:
-    """Put a blob into a blob directory, as anybody who shares it can; return its ID and SHA-256."""
+    """Put a blob into a blob directory, as every user of the directory can; return its ID and
+    SHA-256."""
     sha256 = hashlib.sha256(data)
     blob_id = base64.urlsafe_b64encode(sha256.digest()).decode().rstrip("=")
     file = blobs / blob_id[:2] / blob_id
@@ -46,7 +48,7 @@ def placed(blobs: Path, data: bytes) -> tuple[str, str]:
 
 
 def descriptor_of(blob_id: str, sha256: str) -> str:
-    """Return a descriptor of a bundle that nobody signed."""
+    """Return an unsigned descriptor of a bundle."""
     return json.dumps(
         {
             "source": "bomb:1",

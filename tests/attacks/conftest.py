@@ -1,4 +1,4 @@
-"""Attacks on servers that run: the fixtures are those of the other tests with real servers."""
+"""Fixtures of the attacks on running servers: the fixtures of the other tests with real servers."""
 
 from tests.integration.conftest import (
     admin,

@@ -1,7 +1,8 @@
-"""TuskPoint as the suite of the package `agent-memory-integrity` sees a memory store.
+"""Adapter that shows TuskPoint to the suite of the package `agent-memory-integrity`.
 
 The suite writes through the tool, edits the database without the tool, starts the tool again and
-asks whether the tool noticed. A record is a row of `checkpoints` with the value that it names.
+asks whether the tool detected the edit. A record is a row of `checkpoints` with the value that the
+row names.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _ROW = (
 
 
 class TuskPointAdapter(MemoryAdapter):  # type: ignore[misc] # the package has no types
-    """A server in a process of its own, with its journal in SQLite or PostgreSQL."""
+    """A server process, with its journal in SQLite or PostgreSQL."""
 
     name = "tuskpoint"
     supports_replay = True
@@ -79,7 +80,7 @@ class TuskPointAdapter(MemoryAdapter):  # type: ignore[misc] # the package has n
         self._server.stop()
 
     def reload(self) -> None:
-        """Start the server again; a refused start is an answer, too."""
+        """Start the server again; a refused start counts as detection, too."""
         if self._server.is_running:
             self._server.stop()
         try:
@@ -99,12 +100,12 @@ class TuskPointAdapter(MemoryAdapter):  # type: ignore[misc] # the package has n
         except DataLoss as error:
             self.verify_detail = str(error)
             return False
-        # A value whose certified blob is whole is repaired, and the log says so.
+        # If the certified blob of a value is intact, the server repairs the value and logs it.
         damaged = [line for line in self._server.last_words().splitlines() if " ERROR " in line]
         self.verify_detail = damaged[0] if damaged else None
         return not damaged
 
-    # --- past the tool ------------------------------------------------------------------
+    # --- behind the tool's back ---------------------------------------------------------
 
     def _run(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         if self._url:
@@ -173,7 +174,7 @@ class TuskPointAdapter(MemoryAdapter):  # type: ignore[misc] # the package has n
         return record
 
     def forge_record(self, template: Record) -> Record:
-        """Return a record with a value, a digest and an ID that look right."""
+        """Return a record whose value, digest and ID look right."""
         fields = dict(template.fields)
         value = fields["value"].replace(b"seed", b"FAKE")
         digest = hashlib.sha256(b"json\0" + value).digest()
@@ -203,7 +204,7 @@ class TuskPointAdapter(MemoryAdapter):  # type: ignore[misc] # the package has n
     def owner_of(self, record: Record) -> str:
         return str(record.fields["owner"])
 
-    # --- the whole store, put back to an earlier state ------------------------------------
+    # --- the whole store, rolled back to an earlier state ---------------------------------
 
     def snapshot_store(self) -> object:
         self._server.stop()

@@ -1,4 +1,4 @@
-"""Stored bytes that unpack to more than the memory: refused before anything is unpacked."""
+"""Stored bytes that unpack to more than the memory are refused before they are unpacked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def of_large_values() -> bytes:
-    """Return a bundle whose values unpack to 640 MiB."""
+    """Return a bundle with values that unpack to 640 MiB."""
     message = segment_pb2.ThreadSegment(thread_id="bomb")
     state = checkpoint_pb2.CheckpointState(schema_version=4)
     message.checkpoints.add(checkpoint_id="1", state=state.SerializeToString())
@@ -54,7 +54,7 @@ def of_large_values() -> bytes:
 
 
 def peak_bytes(server: ServerProcess) -> int:
-    """Return the most memory that a server has had."""
+    """Return the peak memory of a server, in bytes."""
     pid = (server.data_dir / "lock").read_text().strip()
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     [peak] = [line.split()[1] for line in lines if line.startswith("VmHWM:")]

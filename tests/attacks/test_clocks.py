@@ -1,4 +1,4 @@
-"""Clocks that are wrong: of clients, of servers, of databases."""
+"""Wrong clocks of clients, servers and databases lose and delete nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY_S = 86400
 
 
 class Shifted:
-    """The module `time` of a machine whose clock is ahead."""
+    """The module `time` of a machine with a shifted clock."""
 
     def __init__(self) -> None:
         self.ahead_s = 0
@@ -58,7 +58,7 @@ async def server(config: Config) -> AsyncIterator[Server]:
 
 
 def a_day_back() -> str:
-    """Return an ID that a client generates whose clock is a day behind."""
+    """Return an ID from a client whose clock is a day behind."""
     ticks = (time.time_ns() // 1000 - DAY_S * 10**6) * 10 + 0x01B21DD213814000
     return ids.mint(ticks, 7, "")
 
@@ -101,7 +101,7 @@ async def test_a_client_whose_clock_is_a_day_behind_continues_from_the_latest(
 
 @pytest.fixture
 def shifted(monkeypatch: pytest.MonkeyPatch) -> Shifted:
-    """The clock of a server that looks at it, and for what to delete, all the time."""
+    """The clock of a server that checks the clock, its rules and its retention all the time."""
     made = Shifted()
     monkeypatch.setattr(clock, "time", made)
     monkeypatch.setattr(serve, "CLOCK_SECONDS", 0.02)
@@ -128,7 +128,8 @@ async def health(port: int, service: str) -> int:
 async def test_a_clock_that_jumps_deletes_nothing(
     config: Config, shifted: Shifted, caplog: pytest.LogCaptureFixture, tmp_path: Path, ahead_s: int
 ) -> None:
-    """Until an operator accepts it. The clock of one of several servers means nothing."""
+    """The server deletes again once an operator accepts the clock. With several servers, the clock
+    of one of them decides nothing."""
     rules = tmp_path / "rules.toml"
     rules.write_text('[[retention]]\ntenant = "*"\nagent = "ruled"\ndelete_after = "30d"\n')
     config = config.model_copy(update={"retention_file": rules})
@@ -146,7 +147,8 @@ async def test_a_clock_that_jumps_deletes_nothing(
         AsyncClient(f"127.0.0.1:{server.port}") as client,
     ):
         info = await client.info()
-        # Saved while the clock is wrong: neither too old once it is right, nor forgotten.
+        # Saved while the clock is wrong: this thread is not too old when the clock is right, and is
+        # not lost.
         await client.save("meanwhile", {"n": 1}, agent_id="ruled")
         caplog.clear()
 
@@ -179,7 +181,7 @@ async def test_a_clock_that_jumps_deletes_nothing(
         if ahead_s > 0:
             await until(gone)
             return
-        shifted.ahead_s = 0  # 400 days ahead of what was accepted
+        shifted.ahead_s = 0  # Now the accepted clock is 400 days ahead of the real time.
         caplog.clear()
         await until(swept)
         assert len([thread async for thread in client.threads()]) == len(names)

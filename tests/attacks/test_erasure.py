@@ -1,4 +1,4 @@
-"""What an erasure leaves: every byte of every file is searched, and so is what frames unpack to."""
+"""After an erasure, no file and no unpacked frame contains the erased text."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-SECRET = "xylophone"  # in everything that an agent may write
-FRAME = b"\x28\xb5\x2f\xfd"  # that a frame of Zstandard begins with
-WINDOW = 40  # bytes of stored content that are looked for together
-STEP = 3000  # bytes between two of them: a page of SQLite has one of each long value
-CHANGES = 12  # more than one level of runs holds
-INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+SECRET = "xylophone"  # the text that the tests hide in every field that an agent may write
+FRAME = b"\x28\xb5\x2f\xfd"  # the magic number of a Zstandard frame
+WINDOW = 40  # bytes of stored content that are one needle
+STEP = 3000  # bytes between two needles: a page of SQLite has one needle of each long value
+CHANGES = 12  # more changes than one level of runs holds
+INTERRUPTED = 130  # the exit code that a shell reports for a program that Ctrl-C ended
 STAY = {"TUSKPOINT_FLUSH_INTERVAL": "3600", "TUSKPOINT_JOURNAL_BYTES": str(1 << 30)}
 
 pytestmark = pytest.mark.timeout(240)
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:
-    """Yield bytes, and what each frame in them unpacks to, however deep."""
+    """Yield bytes, and the unpacked content of each frame in them, at any depth."""
     yield data
     at = data.find(FRAME)
     while at >= 0:
         try:
             content = zstd.ZstdDecompressor().decompress(data[at:])
         except zstd.ZstdError:
-            content = b""  # it is no frame, or a patch on a keyframe
+            content = b""  # the bytes are not a frame, or the frame is a patch on a keyframe
         if content:
             yield from unpacked(content)
         at = data.find(FRAME, at + 1)
@@ -68,7 +68,7 @@ def files_of(*folders: Path) -> dict[str, bytes]:
 
 
 def remains(files: Mapping[str, bytes], needles: set[bytes]) -> dict[str, list[bytes]]:
-    """Return by file which of the needles are in it."""
+    """Return, by file, the needles that the file contains."""
     needles_by_file: dict[str, list[bytes]] = {}
     for name, data in files.items():
         layers = list(unpacked(data))
@@ -79,7 +79,7 @@ def remains(files: Mapping[str, bytes], needles: set[bytes]) -> dict[str, list[b
 
 
 def stored_values(data_dir: Path, *threads: str) -> set[bytes]:
-    """Return pieces of the values of threads as the journal stores them."""
+    """Return pieces of the stored values of threads, as the journal has them."""
     marks = ", ".join("?" * len(threads))
     family = f"SELECT family FROM threads WHERE thread_id IN ({marks})"
     number = f"SELECT number FROM threads WHERE thread_id IN ({marks})"
@@ -97,7 +97,8 @@ def stored_values(data_dir: Path, *threads: str) -> set[bytes]:
 
 
 def hide(client: Client, target: str, thread_id: str, secret: str = SECRET) -> None:
-    """Save a thread with the secret wherever an agent may write, beside one that stays."""
+    """Save a thread with the secret in every field that an agent may write, and a thread that
+    stays."""
     noise = random.Random(thread_id)
     for number in range(CHANGES):
         about: dict[str, Any] = {
@@ -124,7 +125,7 @@ def hide(client: Client, target: str, thread_id: str, secret: str = SECRET) -> N
 
 
 def check_kept(client: Client) -> None:
-    """Check that the other thread is whole, and that the blob store has all of it."""
+    """Check that the other thread is intact, and that the blob store has all of it."""
     history = list(client.history("stays"))
     assert len(history) == CHANGES
     for number, checkpoint in enumerate(history):
@@ -136,11 +137,11 @@ def check_kept(client: Client) -> None:
 
 
 def searched(data_dir: Path, *threads: str) -> set[bytes]:
-    """Return the secret and pieces of stored values; all of them are in the data directory."""
+    """Return the secret and pieces of stored values; the data directory contains all of them."""
     needles = {SECRET.encode()} | stored_values(data_dir, *threads)
     there = set().union(*remains(files_of(data_dir), needles).values())
     assert SECRET.encode() in there
-    assert len(there) > 40  # a few lie on two pages
+    assert len(there) > 40  # A few needles lie on two pages.
     return there
 
 
@@ -150,7 +151,7 @@ def names_of(receipt: Receipt) -> set[str]:
 
 @contextmanager
 def store(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Yield the settings of a blob store, and a function that returns all bytes in it."""
+    """Yield the settings of a blob store, and a function that returns all bytes in the store."""
     if kind == "directory":
         blobs = tmp_path / "blobs"
         yield {"TUSKPOINT_BLOB_DIR": str(blobs)}, lambda: files_of(blobs)
@@ -221,7 +222,7 @@ def test_no_byte_of_an_erased_thread_is_left(
 
 
 def leave_behind(path: Path, secret: str) -> None:
-    """Write and remove content as a build does that overwrites nothing."""
+    """Write and remove content as a SQLite build that does not overwrite deleted content."""
     with closing(sqlite3.connect(path)) as journal:
         journal.execute("PRAGMA secure_delete = OFF")
         journal.executescript("CREATE TABLE earlier (content); PRAGMA user_version = 0")
@@ -264,7 +265,8 @@ def test_what_an_earlier_build_left_in_free_pages_is_told_and_goes(tmp_path: Pat
 def test_what_a_fork_needs_of_an_erased_thread_is_all_that_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its values were evicted: the fork reads them from segments that also have what is erased."""
+    """The erased thread's values were evicted: the fork reads segments that also have erased
+    content."""
     place = {**FLUSH_OFTEN, "TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs")}
     with ServerProcess(tmp_path / "one", place) as server:
         server.start()
@@ -277,7 +279,7 @@ def test_what_a_fork_needs_of_an_erased_thread_is_all_that_stays(
             client.save("fork", {"end": 1})
             client.flush()
             evicted(client)
-            assert client.load("goes", hidden) is not None  # the cache has it now
+            assert client.load("goes", hidden) is not None  # The cache has the value afterwards.
             needles = {SECRET.encode()}
             assert any("cache" in name for name in remains(files_of(server.data_dir), needles))
             receipt = client.erase("goes")
@@ -328,7 +330,7 @@ def test_a_recovered_server_needs_all_to_remove_what_was_stored_before(
 
 
 def evicted(client: Client) -> None:
-    """Wait until values left the journal."""
+    """Wait until the journal has evicted values."""
     until = time.monotonic() + WAIT_SECONDS
     while not client.status().evicted_bytes:
         assert time.monotonic() < until
@@ -371,7 +373,8 @@ def test_a_collection_that_was_interrupted_is_finished_by_the_next(
 def test_another_journal_keeps_what_it_stored(
     seals: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two servers share a directory; each erases the same name, and removes only its own."""
+    """Two servers share a directory; each erases the same thread ID, and removes only its own
+    blobs."""
     place = {**STAY, "TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs")}
     if seals:
         assert tuskpoint_server(["keys", "create", str(tmp_path / "keys")]) == 0

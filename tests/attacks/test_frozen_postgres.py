@@ -1,4 +1,4 @@
-"""A PostgreSQL that accepts connections and does not answer, whole or in part."""
+"""A PostgreSQL that accepts connections and does not answer, on some connections or on all."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ OURS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'tuskpoint-ser
 
 
 class Proxy:
-    """Carries bytes between a server and PostgreSQL, or swallows them.
+    """Proxy between a server and PostgreSQL that forwards or swallows bytes.
 
     Attributes:
-        folder: Where it listens, as the folder of PostgreSQL's socket.
+        folder: The folder that the proxy listens in, as the folder of PostgreSQL's socket.
     """
 
     def __init__(self, folder: Path, behind: Path) -> None:
@@ -59,25 +59,25 @@ class Proxy:
         self._start(self._accept)
 
     def freeze(self) -> None:
-        """Swallow the bytes of all connections, those to come included."""
+        """Swallow the bytes of all connections, including future ones."""
         self._swallowing = True
         self.swallow_answers()
         for pair in self._pairs:
             pair[0] = True
 
     def swallow_answers(self) -> None:
-        """Swallow what PostgreSQL answers on the connections that there are."""
+        """Swallow PostgreSQL's answers on the open connections."""
         for pair in self._pairs:
             pair[1] = True
 
     def thaw(self) -> None:
-        """Carry the bytes of new connections again; the others stay as they are."""
+        """Forward the bytes of new connections again; the other connections stay frozen."""
         self._swallowing = False
 
     def close(self) -> None:
         """Close all connections."""
         for connection in self._open:
-            with contextlib.suppress(OSError):  # nobody is connected any more
+            with contextlib.suppress(OSError):  # The connections may be closed already.
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
@@ -89,7 +89,7 @@ class Proxy:
         self._threads[-1].start()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # it is closed
+        with contextlib.suppress(OSError):  # The connection is closed.
             while True:
                 near, _ = self._listener.accept()
                 far = socket.socket(socket.AF_UNIX)
@@ -102,7 +102,7 @@ class Proxy:
 
 
 def _carry(source: socket.socket, target: socket.socket, swallows: list[bool], way: int) -> None:
-    with contextlib.suppress(OSError):  # the other end is gone
+    with contextlib.suppress(OSError):  # The other end has closed the connection.
         while data := source.recv(65536):
             if not swallows[way]:
                 target.sendall(data)
@@ -130,7 +130,7 @@ def proxy(cluster: Cluster, tmp_path: Path) -> Iterator[Proxy]:
 
 
 def _processes(cluster: Cluster) -> list[int]:
-    """Return the process of PostgreSQL that accepts connections, then all others."""
+    """Return the process of PostgreSQL that accepts connections, and then all other processes."""
     first = (_folder(cluster) / "data" / "postmaster.pid").read_text(encoding="utf-8").split()[0]
     children = Path(f"/proc/{first}/task/{first}/children").read_text(encoding="ascii").split()
     return [int(pid) for pid in (first, *children)]
@@ -138,7 +138,7 @@ def _processes(cluster: Cluster) -> list[int]:
 
 def _signal(pids: list[int], number: int) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # a session that has ended meanwhile
+        with contextlib.suppress(ProcessLookupError):  # The session may have ended meanwhile.
             os.kill(pid, number)
 
 
@@ -189,7 +189,7 @@ async def test_calls_end_and_health_fails_while_postgres_does_not_answer(
         assert (await watch.read()).status == SERVING
         freeze()
         try:
-            # More than there are connections: those that wait for one end in time, too.
+            # More calls than connections: a call that waits for a connection must end in time, too.
             calls: list[Call] = [_load(stub) for _ in range(40)]
             calls += [_save(stub, f"thread-{number}") for number in range(40)]
             for call in calls:
@@ -207,7 +207,7 @@ async def test_calls_end_and_health_fails_while_postgres_does_not_answer(
 
 
 async def test_sessions_that_do_not_answer_are_replaced(cluster: Cluster, tmp_path: Path) -> None:
-    """As when one process of PostgreSQL hangs: the others answer."""
+    """One process of PostgreSQL hangs, and the others answer."""
     async with _serving(_folder(cluster), tmp_path) as (_, channel):
         stub = CheckpointServiceStub(channel)
         await stub.SaveCheckpoint(save_request())
@@ -222,7 +222,7 @@ async def test_sessions_that_do_not_answer_are_replaced(cluster: Cluster, tmp_pa
 
 
 async def test_a_statement_that_takes_long_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
-    """It is as silent as a server that does not answer."""
+    """A slow statement sends as few bytes as a frozen PostgreSQL."""
     async with _serving(_folder(cluster), tmp_path) as (_, channel):
         stub = CheckpointServiceStub(channel)
         await stub.SaveCheckpoint(save_request())

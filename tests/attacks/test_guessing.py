@@ -1,4 +1,4 @@
-"""Strangers who guess tokens: slowed by address, over gRPC and over HTTP alike."""
+"""Strangers who guess tokens are slowed down by address, over gRPC and over HTTP alike."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOGGER = "tuskpoint_server.api.middleware.guessing"
 
 
 class StillClock:
-    """A clock that a test moves."""
+    """A clock that only a test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -49,20 +49,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> StillClock:
 
 @dataclass
 class Port:
-    """Both ports of a server, as callers of some addresses reach them."""
+    """The gRPC and HTTP ports of a server, as callers from two addresses reach them."""
 
     channel: grpc.aio.Channel
     http: httpx.AsyncClient
-    neighbour: httpx.AsyncClient  # over HTTP, from another address
+    neighbour: httpx.AsyncClient  # HTTP from another address
 
     def ways(self, token: str) -> Sequence[GrpcCaller | HttpCaller]:
-        """Return a caller for each way to call with a token from this address."""
+        """Return a caller of each transport, with a token, from the first address."""
         return [GrpcCaller(self.channel, token), *(HttpCaller(self.http, w, token) for w in WIRES)]
 
 
 @dataclass
 class Attacked:
-    """A server whose port is attacked."""
+    """A server, its tokens, and its ports for the attack."""
 
     port: Port
     tokens: dict[str, str]
@@ -96,7 +96,8 @@ async def attacked(
 
 
 async def answer(caller: GrpcCaller | HttpCaller) -> ReportedError:
-    """Return how a call is refused; the thread of an accepted one does not exist."""
+    """Return the error of a call; for an accepted token, the error is that the thread does not
+    exist."""
     try:
         await caller.call(GET, [pb.GetCheckpointRequest(ref=ref(""))])
     except grpc.RpcError as error:
@@ -126,7 +127,7 @@ def guess() -> str:
 
 
 async def guess_often(port: Port) -> None:
-    """Try as many tokens as are checked without a delay, over every way in turn."""
+    """Try as many tokens as the server checks without a delay, over each transport in turn."""
     for number in range(guessing.FREE_TOKENS):
         ways = port.ways(guess())
         assert is_unknown(await answer(ways[number % len(ways)]))
@@ -180,7 +181,7 @@ async def test_callers_of_other_addresses_are_not_slowed(attacked: Attacked) -> 
 
 
 async def test_a_wrong_token_is_accepted_as_soon_as_it_is_added(attacked: Attacked) -> None:
-    """A client that started before its token was in the file waits for nobody's guesses."""
+    """If a client starts before its token is in the file, the guesses of others do not delay it."""
     token, entry = new_token(Grant("late", "default", frozenset({Scope.READ})))
     late = GrpcCaller(attacked.port.channel, token)
     assert is_unknown(await answer(late))

@@ -1,4 +1,4 @@
-"""The at-rest attacks of the package `agent-memory-integrity`, run by its own runner."""
+"""The at-rest attacks of the package `agent-memory-integrity`, run by the package's own runner."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.attacks.memory_integrity_adapter import TuskPointAdapter
 
 
 class Certified(TuskPointAdapter):
-    """The same, with everything certified before the attack."""
+    """The adapter, with everything certified before the attack."""
 
     certified = True
 
 
-# The tests of edited rows meet each state on each database.
+# The tests of edited rows cover each state on each database.
 ADAPTERS = {"sqlite": TuskPointAdapter, "postgresql": Certified}
 
 

@@ -1,4 +1,4 @@
-"""Files of the server that other users of the machine must not read."""
+"""Other users of the machine can read no file of the server."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from tuskpoint_server.core import process
 
 
 def run_with_open_umask(arguments: Sequence[str]) -> int:
-    """Run the server where new files are for everybody unless a program says otherwise."""
+    """Run the server with a umask that lets everybody read new files."""
     os.umask(0)
     return tuskpoint_server(arguments)
 
 
 class OpenServer(ServerProcess):
-    """A server that a shell starts whose umask is 0."""
+    """A server started by a shell with umask 0."""
 
     def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Program:
         return Forked(run_with_open_umask, arguments, environment, self.log)
 
 
 def open_to_others(folder: Path) -> list[Path]:
-    """Return what others could read or change below a folder, itself included."""
+    """Return the paths in a folder, and the folder itself, that other users can access."""
     return [
         path for path in [folder, *folder.rglob("*")] if stat.S_IMODE(path.lstat().st_mode) & 0o077
     ]
@@ -46,7 +46,8 @@ def test_what_the_server_writes_is_private_whatever_the_umask(tmp_path: Path) ->
         "TUSKPOINT_BLOB_DIR": str(blobs),
         "TUSKPOINT_CATALOG_POINTER": str(pointer),
     }
-    (tmp_path / "one" / "data").mkdir(parents=True, mode=0o777)  # by an operator, before
+    # The operator creates the folder before the first start.
+    (tmp_path / "one" / "data").mkdir(parents=True, mode=0o777)
     with OpenServer(tmp_path / "one", settings) as server:
         server.start()
         with Client(server.target) as client:
@@ -81,7 +82,8 @@ def test_a_key_file_that_others_can_read_is_refused(
     config = Config.model_validate({"data_dir": tmp_path / "data", setting: file, **walrus})
     OPENED[setting](config)
     file.chmod(mode)
-    if os.geteuid() == 0:  # of a file of root a group may read
+    # If root owns the file, its group may read it, so another user must own it.
+    if os.geteuid() == 0:
         os.chown(file, 65534, -1)
     with pytest.raises(process.ConfigError) as refused:
         OPENED[setting](config)

@@ -1,4 +1,4 @@
-"""Callers without a credential: they cost the server little, and nobody else anything."""
+"""Callers without a credential cost the server little, and cost other callers nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tuskpoint_server.core import process as processes
 
 MIB = 1024 * 1024
 MESSAGE = 16 * MIB - 1024
-"""What gRPC accepts at most, with its framing: the server refuses it, but only once it is here."""
+"""Largest message that gRPC accepts, with its framing; the server refuses it only after receipt."""
 
 SAVE = "/tuskpoint.v1.CheckpointService/SaveCheckpoint"
 HEALTH = "/grpc.health.v1.Health/Check"
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Attacked:
-    """A server process that asks for tokens; `resident` and `peak` measure it in MiB."""
+    """A server process that requires tokens; `resident` and `peak` are its memory in MiB."""
 
     process: Forked
     grpc_port: int
@@ -91,7 +91,7 @@ def attacked(directory: Path, *arguments: str, files: int = 4096) -> Iterator[At
 
 
 async def send_most(port: int, path: str, *headers: tuple[bytes, bytes]) -> None:
-    """Call over HTTP/2 with a message of which all but the last byte is sent, as far as allowed."""
+    """Call over HTTP/2; send the message except its last byte, as far as flow control allows."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     left, windows = MESSAGE + 5 - 1, {0: 65_535, 1: 65_535}
     initial = 65_535
@@ -137,7 +137,7 @@ async def send_most(port: int, path: str, *headers: tuple[bytes, bytes]) -> None
 async def strangers(
     count: int, attack: Callable[[], object], *, settled: Callable[[], bool] | None = None
 ) -> AsyncIterator[list[asyncio.Task[object]]]:
-    """Let strangers do something at once; they go away at the end."""
+    """Run an attack of several strangers at once; cancel them at the end."""
     tasks: list[asyncio.Task[object]] = [asyncio.ensure_future(attack()) for _ in range(count)]  # type: ignore[call-overload]
     try:
         yield tasks
@@ -148,7 +148,7 @@ async def strangers(
 
 
 def works(server: Attacked, thread_id: str) -> None:
-    """Save until it is certified, and load."""
+    """Save a certified checkpoint, and load it."""
     with Client(server.target, token=server.token, timeout_s=WAIT_S) as client:
         client.save(thread_id, {"n": 1}, durability="certified")
         assert client.load(thread_id).state == {"n": 1}
@@ -179,8 +179,8 @@ async def test_questions_for_health_that_never_end_are_few(tmp_path: Path) -> No
                 )
                 assert answer.status == health_pb2.HealthCheckResponse.SERVING
             await asyncio.to_thread(works, server, "meanwhile")
-        # gRPC frees a cancelled message a little later, so that more than the few are there for a
-        # moment; all of them would take `count` times 16 MiB.
+        # gRPC frees a cancelled message a little later, so that more than the few messages exist
+        # for a moment; all messages together would need `count` times 16 MiB.
         assert server.peak - before < count * MESSAGE / MIB / 3
 
 
@@ -193,7 +193,7 @@ def request(token: str = "", size: int = MESSAGE) -> bytes:
 
 
 async def test_bodies_over_http_without_a_token_are_not_kept(tmp_path: Path) -> None:
-    """The answer comes before the body; what follows is thrown away."""
+    """The server answers before the body arrives, and discards the body."""
 
     async def attack() -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
@@ -212,14 +212,15 @@ async def test_bodies_over_http_without_a_token_are_not_kept(tmp_path: Path) -> 
         await asyncio.to_thread(works, server, "before")
         before = server.resident
         async with strangers(100, attack) as tasks:
-            # All of them are cut off after ten seconds: the rest of the request does not come.
+            # The server cuts all of them off after ten seconds, because the rest of the request
+            # never comes.
             await asyncio.wait(tasks, timeout=5)
             await asyncio.to_thread(works, server, "meanwhile")
         assert server.peak - before < 150
 
 
 async def test_a_thousand_half_open_connections_leave_saves_their_files(tmp_path: Path) -> None:
-    """As many as the system allows the server open files."""
+    """Open as many connections as the server may have open files."""
     with attacked(tmp_path, files=1024) as server:
         await asyncio.to_thread(works, server, "before")
         before = server.resident
@@ -241,7 +242,8 @@ async def test_a_thousand_half_open_connections_leave_saves_their_files(tmp_path
         headers = request(server.token, len(body)).decode().replace(SAVE, path)
         call = headers.replace("application/proto", "application/json").encode() + body
         answer = b""
-        while not answer:  # the server refuses others until it has seen that those are closed
+        # The server refuses new connections until it has noticed the closed ones.
+        while not answer:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
             writer.write(call)
             with suppress(ConnectionResetError):

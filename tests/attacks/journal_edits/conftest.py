@@ -1,4 +1,4 @@
-"""A client of the server whose journal was edited; each module has its own `home`."""
+"""Client of the server whose journal was edited; each module has its own `home`."""
 
 from __future__ import annotations
 

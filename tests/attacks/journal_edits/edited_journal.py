@@ -1,4 +1,4 @@
-"""A server whose journal tests edit behind its back, in SQLite and in PostgreSQL."""
+"""A server whose journal, in SQLite or PostgreSQL, is edited behind the server's back."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ STEPS = 6
 
 
 def of_thread(thread_id: str) -> str:
-    """Return the condition of rows that are of a thread."""
+    """Return the SQL condition for the rows of a thread."""
     return f"thread = (SELECT number FROM threads WHERE thread_id = '{thread_id}')"
 
 
 class Home:
-    """A server with some victims and the thread "other", stopped; its journal can be edited.
+    """A stopped server with some victims and the thread "other"; its journal can be edited.
 
     Attributes:
-        certified: Whether all of it was certified before the edits.
-        settings: The environment of its next start.
+        certified: Whether everything was certified before the edits.
+        settings: The environment of the server's next start.
         ids: The checkpoints of each thread, oldest first.
     """
 
@@ -56,7 +56,7 @@ class Home:
         self.server.stop()
 
     def edit(self, *statements: str, anyway: bool = False) -> None:
-        """Run statements in the database; each must change a row, or `anyway`."""
+        """Run statements in the database; each must change a row, except with `anyway`."""
         opened: Any = (
             psycopg.connect(self.url)
             if self.url
@@ -77,7 +77,7 @@ class Home:
 
 
 def is_verified(client: Client, thread_id: str) -> bool:
-    """Whether a verification finds nothing wrong in the journal; whatever it finds is named."""
+    """Return whether a verification finds no damage in the journal; damage must name the thread."""
     try:
         outcome = client.verify(thread_id)
     except DataLoss as error:

@@ -1,4 +1,4 @@
-"""A server in this process whose journal tests edit, and the database behind its back."""
+"""A server in this process, and its database for edits behind the server's back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuskpoint_server.config.settings import Config
 
 
 def name(number: int) -> str:
-    """Return the ID of the checkpoint with a number."""
+    """Return the ID of the checkpoint with this number."""
     return f"1f000000-0000-6000-8000-{number:012}"
 
 
@@ -57,7 +57,7 @@ async def serving(kind: type[S], config: Config, **changed: object) -> AsyncIter
 
 @contextmanager
 def opened_journal(config: Config) -> Iterator[tuple[Any, str]]:
-    """Open the database behind the server's back; yield it, and how it spells a parameter."""
+    """Open the database behind the server's back; yield it and its parameter placeholder."""
     url = journal_of(config.data_dir)
     opened: Any = psycopg.connect(url) if url else sqlite3.connect(config.data_dir / "journal.db")
     with closing(opened) as journal:

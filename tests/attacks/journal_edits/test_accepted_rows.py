@@ -1,4 +1,4 @@
-"""Starts with --accept-rows over rows that were deleted: threads go on with what is there."""
+"""Starts with --accept-rows after rows were deleted: threads continue with the remaining rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ VICTIMS = ("shorter", "emptied", "gap", "middle", "last")
 def home(
     tmp_path_factory: pytest.TempPathFactory, database: str, request: pytest.FixtureRequest
 ) -> Iterator[Home]:
-    """A server that once trusted the rows of edited threads, and now runs as always."""
+    """A server that started once with --accept-rows over edited threads, and now runs without
+    it."""
     home = Home(tmp_path_factory.mktemp("home"), certified=request.param, victims=VICTIMS)
     tail = "', '".join(home.ids["shorter"][-2:])
     home.edit(
@@ -66,7 +67,7 @@ def test_a_log_with_a_gap_begins_after_it(client: Client) -> None:
 def test_a_checkpoint_whose_change_is_gone_is_stored_all_the_same(
     client: Client, name: str
 ) -> None:
-    """Of a thread that is certified up to its end, the blob store has every checkpoint."""
+    """If a thread is certified up to its end, the blob store has every checkpoint."""
     client.save(name, {"state": "more"}, durability="certified")
     outcome = client.verify(name)
     assert outcome.ok, outcome

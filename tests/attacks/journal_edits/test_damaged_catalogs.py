@@ -1,4 +1,5 @@
-"""The newest catalog is damaged in the journal: its blob has what was certified."""
+"""A damaged newest catalog in the journal: the server restores the certified content from its
+blob."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ EDITS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.fixture(params=["sealed", "plain"])
 def kept(request: pytest.FixtureRequest, config: Config) -> Config:
-    """Settings of a server whose journal is sealed, or is not."""
+    """Settings of a server with a sealed or a plain journal."""
     if request.param == "plain":
         return config
     chosen: Config = request.getfixturevalue("sealed")
@@ -41,7 +42,7 @@ def content(rows: Rows) -> bytes:
 
 
 async def edited(config: Config, name: str) -> None:
-    """Leave a journal with two flushes, whose newest catalog is damaged, and a later save."""
+    """Leave a journal with two flushes, a damaged newest catalog, and a later save."""
     async with running(config) as server:
         await server.save(0)
         await server.flush()

@@ -1,4 +1,4 @@
-"""Rows changed behind the server's back are not what deltas, pruning, search and stores go by."""
+"""Deltas, pruning, search and stores never rely on rows changed behind the server's back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Running(Services):
     """The services of a server with two threads."""
 
     async def grow(self) -> None:
-        """Save two threads, whose channel `log` is stored once and written at each step."""
+        """Save two threads; their channel `log` is stored once, and written at each step."""
         for thread_id in THREADS:
             for number in range(COUNT):
                 stored = (
@@ -77,7 +77,7 @@ class Running(Services):
         return await self.admin.GetArchiveStatus(request)
 
     async def find(self, text: str) -> tuple[list[str], list[errors_pb2.Warning]]:
-        """The threads that a search finds, and its warnings about damage."""
+        """Return the threads that a search finds, and the damage warnings of the search."""
         request = search_service_pb2.SearchCheckpointsRequest(text=text, limit=50)
         answer = await self.search.SearchCheckpoints(request)
         warnings = [
@@ -97,7 +97,7 @@ def running(config: Config, **changed: object) -> AbstractAsyncContextManager[Ru
 
 
 def edit(config: Config, statement: str) -> None:
-    """Change rows of the database, at least one."""
+    """Change at least one row of the database."""
     with opened_journal(config) as (journal, _):
         assert journal.execute(statement).rowcount > 0
 
@@ -256,7 +256,7 @@ async def test_the_scrub_names_an_edited_thread_that_nobody_reads(
         async with asyncio.timeout(60):
             await ended.wait()
         status = await server.status()
-        while not status.HasField("scrub_time"):  # it is recorded after the end
+        while not status.HasField("scrub_time"):  # The time is recorded after the end.
             status = await server.status()
         assert list(status.damaged_thread_ids) == ["victim"]
     errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]

@@ -1,8 +1,8 @@
-"""Rows of the journal changed, deleted, swapped, made up or put back behind the server's back.
+"""Rows of the journal are changed, deleted, swapped, forged or restored behind the server's back.
 
-Each attack edits the rows of one thread in the database of a stopped server as its owner could,
-without the key that binds the rows. The server that starts over the edited journal must notice
-when the rows are read or listed, or must not start.
+Each attack edits the rows of one thread in the database of a stopped server as the owner of the
+database could, without the key that binds the rows. The server that starts over the edited journal
+must detect the edit when it reads or lists the rows, or must refuse to start.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ COPIES = (fork, rollback, hand_off, snapshot)
 
 
 def update(change: str, thread_id: str, checkpoint_id: str) -> str:
-    """Return the statement that changes a row of a checkpoint."""
+    """Return the statement that changes the row of a checkpoint."""
     place = f"{of_thread(thread_id)} AND checkpoint_id = '{checkpoint_id}'"
     return f"UPDATE checkpoints SET {change} WHERE {place}"
 
 
 def copied(columns: str, source_thread: str, source: str) -> str:
-    """Return the change that copies columns of another checkpoint."""
+    """Return the change that copies columns from another checkpoint."""
     return ", ".join(
         f"{name} = (SELECT {name} FROM checkpoints WHERE {of_thread(source_thread)}"
         f" AND checkpoint_id = '{source}')"
@@ -90,8 +90,9 @@ class Attack:
     """An edit of a thread, and the reads that must be refused afterwards.
 
     Attributes:
-        edit: Returns the statements for a thread with these checkpoints; `home` has the others.
-        reads: What a client asks for.
+        edit: Returns the statements for a thread with these checkpoints; `home` has the other
+            threads.
+        reads: The reads that the server must refuse.
     """
 
     edit: Callable[[Home, str, Sequence[str]], Sequence[str]]
@@ -162,7 +163,7 @@ ATTACKS = {
 def home(
     tmp_path_factory: pytest.TempPathFactory, database: str, request: pytest.FixtureRequest
 ) -> Iterator[Home]:
-    """A server that runs over a journal in which each attack has edited a thread of its own."""
+    """A server over a journal in which each attack has edited one thread."""
     home = Home(tmp_path_factory.mktemp("home"), certified=request.param, victims=list(ATTACKS))
     for name, attack in ATTACKS.items():
         home.edit(*attack.edit(home, name, home.ids[name]))
@@ -173,7 +174,7 @@ def home(
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_reads_of_an_edited_thread_are_refused(home: Home, client: Client, name: str) -> None:
-    """A verification of the thread says what is wrong."""
+    """A verification of the thread finds the edit."""
     assert not is_verified(client, name)
     for read in ATTACKS[name].reads:
         with pytest.raises(DataLoss, match="damaged in the journal"):
@@ -204,7 +205,7 @@ def test_a_damaged_thread_can_be_deleted_and_begins_again(client: Client) -> Non
 def test_a_flush_goes_on_without_a_changed_row_and_says_so(home: Home, client: Client) -> None:
     saved = client.save("other", {"state": "last"}, durability="certified")
     assert client.load("other").checkpoint_id == saved
-    if not home.certified:  # or nothing of the changed thread is to be flushed
+    if not home.certified:  # Otherwise nothing of the changed thread remains to be flushed.
         log = home.server.log.read_text(encoding="utf-8")
         assert f"checkpoint '{home.ids['changed'][1]}'" in log
         assert "its row was changed behind the server's back" in log

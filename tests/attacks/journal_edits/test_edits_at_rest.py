@@ -1,7 +1,7 @@
-"""A bit of a value or a write flips in the database, while a server runs or while it is stopped.
+"""A bit of a value or a write flips in the database, while a server runs or is stopped.
 
-What is certified is read from its blob, and repaired. What is not is refused with both digests, and
-nothing else is concerned.
+The server reads a certified value from its blob and repairs the row. It refuses a damaged value
+that is not certified, with both digests, and serves everything else.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ FORMS = ("plain", "zstd", "patch", "write")
 
 
 def content(form: str, number: int) -> bytes:
-    """What a checkpoint has in a channel or a write that is stored in this form."""
+    """Return the content that is stored in this form, of a channel or write of a checkpoint."""
     if form == "zstd":
         return b"value %d of a channel; " % number * 300
-    if form == "patch":  # the first is the keyframe of the others
+    if form == "patch":  # The value of the first checkpoint is the keyframe of the others.
         return incompressible(9000) + b"and more " * number
     return b"%s %d" % (form.encode(), number)
 
@@ -75,7 +75,7 @@ class Running(Services):
         return (await self.checkpoints.GetCheckpoint(request)).checkpoint
 
     async def listed(self) -> tuple[list[str], str]:
-        """The IDs that a listing has, and the reason with which it ended."""
+        """Return the IDs that a listing has, and the reason of its error."""
         return await ids_of(self.checkpoints.ListCheckpoints(pb.ListCheckpointsRequest()))
 
     async def replayed(self) -> tuple[list[str], str]:
@@ -83,7 +83,7 @@ class Running(Services):
         return await ids_of(self.history.ReplayThread(request))
 
     async def verification(self) -> tuple[list[str], thread_service_pb2.VerificationTotal]:
-        """The verdicts on the thread, and the total."""
+        """Return the verdicts on the checkpoints of the thread, and the total."""
         request = thread_service_pb2.VerifyThreadRequest(thread_id="thread")
         frames = [frame async for frame in self.threads.VerifyThread(request)]
         verdicts = [frame.verdict.verdict for frame in frames if frame.HasField("verdict")]
@@ -95,7 +95,7 @@ class Running(Services):
 
 
 async def ids_of(stream: Any) -> tuple[list[str], str]:
-    """The IDs of the checkpoints in a stream, and the message that it ended with."""
+    """Return the IDs of the checkpoints in a stream, and the message of the stream's error."""
     checkpoint_ids: list[str] = []
 
     async def read() -> None:
@@ -117,7 +117,7 @@ def running(config: Config) -> AbstractAsyncContextManager[Running]:
 
 
 def flip(config: Config, form: str, number: int = 1) -> None:
-    """Flip a bit of the stored bytes of a value, behind the server's back."""
+    """Flip a bit in the stored bytes of a value, behind the server's back."""
     table, value_digest = "writes" if form == "write" else "contents", digest(form, number)
     with opened_journal(config) as (journal, mark):
         query = f"SELECT data FROM {table} WHERE digest = {mark}"
@@ -132,11 +132,11 @@ def flip(config: Config, form: str, number: int = 1) -> None:
 
 @dataclass(frozen=True)
 class Attack:
-    """One flipped bit in what the checkpoint with number 1 has."""
+    """A flipped bit in the content of the checkpoint with number 1."""
 
     form: str
     certified: bool
-    stopped: bool  # the server is, while the bit flips
+    stopped: bool  # whether the server is stopped while the bit flips
 
     @asynccontextmanager
     async def on(self, config: Config) -> AsyncIterator[Running]:
@@ -268,7 +268,7 @@ async def test_a_verification_names_the_damaged_value_and_repairs_nothing(
     async with attack.on(config) as server:
         for _ in range(2):
             verdicts, total = await server.verification()
-            assert verdicts == ["PASS"] * COUNT  # what is stored is whole
+            assert verdicts == ["PASS"] * COUNT  # The stored blobs are intact.
             assert not total.ok
             [detail] = total.journal_details
             assert detail.startswith(f"checkpoint '{name(1)}' in namespace ''")

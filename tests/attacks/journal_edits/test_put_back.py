@@ -1,7 +1,7 @@
-"""Threads put back to an earlier state: all their rows, with the MACs that the server gave them.
+"""Threads are rolled back to an earlier state: all their rows, with the MACs that the server wrote.
 
-The rows of such a thread fit one another. What tells the server is outside of them: the segments
-that the journal records, and the records in the blob store.
+The rows of such a thread are consistent. The server detects the rollback by facts outside of these
+rows: the segments that the journal records, and the records in the blob store.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def put_item(home: Home, value_json: bytes) -> None:
 
 
 def keep(home: Home, *thread_ids: str) -> None:
-    """Keep the rows of threads as they are."""
+    """Copy the rows of threads into other tables."""
     names = ", ".join(f"'{thread_id}'" for thread_id in thread_ids)
     for table, column in ROWS.items():
         home.edit(
@@ -50,7 +50,7 @@ def keep(home: Home, *thread_ids: str) -> None:
 
 
 def put_back(home: Home) -> None:
-    """Put the rows back as they were kept."""
+    """Restore the copied rows."""
     for table, column in ROWS.items():
         home.edit(
             f"DELETE FROM {table} WHERE {column} IN (SELECT number FROM kept_threads)",
@@ -61,10 +61,11 @@ def put_back(home: Home) -> None:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory, database: str) -> Iterator[Home]:
-    """A server whose victims were put back to what they were before a change was certified.
+    """A server whose victims were rolled back to a state before a certified change.
 
-    Of the thread "fresh" nothing was certified when its rows were kept. The witness notes no
-    change, because that of "other" comes last. Two of the victims are not indexed yet.
+    When its rows were copied, no change of the thread "fresh" was certified. The witness records no
+    change of a victim, because the change of "other" is the last one. Two of the victims are not
+    indexed yet.
     """
     home = Home(tmp_path_factory.mktemp("home"), certified=True, victims=VICTIMS)
     with home.server:
@@ -195,7 +196,7 @@ def test_a_flush_stores_nothing_of_it_and_goes_on(home: Home, client: Client) ->
 
 @pytest.mark.parametrize("name", ["read", "was-deleted", "without-segments"])
 def test_a_verification_compares_a_thread_with_the_blob_store(client: Client, name: str) -> None:
-    """Segments of the later state may be removed, too; a deletion has none."""
+    """Segments of the later state may be missing, too; a deletion has no segments."""
     if name != "read":
         assert client.load(name).state == {"state": f"{name} {STEPS - 1}"}
     outcome = client.verify(name)

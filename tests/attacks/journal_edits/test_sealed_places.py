@@ -1,7 +1,7 @@
 """Sealed bytes are moved, cut or replaced in the database: they open only where they were sealed.
 
-What is certified is read from its blob, and repaired. What is not is refused for the checkpoint
-that needs it, and nothing else is concerned.
+The server reads certified values from their blobs, and repairs the rows. If a value is not
+certified, the server refuses the checkpoint that needs it, and serves everything else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def sealed(config: Config, tmp_path: Path) -> Config:
 
 
 class Rows:
-    """The sealed bytes in a journal, as somebody has them who can write to the database."""
+    """The sealed bytes in a journal, for an attacker who can write to the database."""
 
     def __init__(self, journal: Any, mark: str) -> None:
         self._journal, self._mark = journal, mark
@@ -77,12 +77,12 @@ def rows_of(config: Config) -> Iterator[Rows]:
 
 
 def swap(form: str, other: str) -> Callable[[Rows], None]:
-    """Put the sealed bytes of another row in the place of those of the checkpoint with number 1."""
+    """Replace the sealed bytes of checkpoint number 1 with the sealed bytes of another row."""
     return lambda rows: rows.put(form, 1, rows.data(other, 2))
 
 
 def plain(form: str) -> Callable[[Rows], None]:
-    """Put the bytes that were sealed in the place of the sealed ones: their digest is right."""
+    """Replace sealed bytes with their plain content, so that the digest is right."""
     return lambda rows: rows.put(form, 1, compress(content(form, 1)).data)
 
 
@@ -91,7 +91,7 @@ def cut(form: str, size: int) -> Callable[[Rows], None]:
 
 
 def of_column(form: str) -> Callable[[Rows], None]:
-    """Put the sealed bytes of another column in the place of a value."""
+    """Replace a sealed value with the sealed bytes of another column."""
     return lambda rows: rows.put(form, 1, bytes(rows.all("SELECT content FROM catalogs")[0][0]))
 
 

@@ -1,4 +1,4 @@
-"""A server of its own for each test."""
+"""Fixture: a new server for each test."""
 
 from __future__ import annotations
 

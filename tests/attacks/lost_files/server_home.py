@@ -1,4 +1,4 @@
-"""A server whose journal, blobs and pointer are in three directories that tests lose."""
+"""A server whose journal, blobs and pointer file are in three directories that tests delete."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.integration.moving.commands import run
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client
 
-KEEPING = {"TUSKPOINT_FLUSH_INTERVAL": "0.2"}  # the journal keeps the values
+KEEPING = {"TUSKPOINT_FLUSH_INTERVAL": "0.2"}  # The journal keeps the values.
 SECONDS = 60.0
 SAID = "tuskpoint-server: "
 
 
 class Home:
-    """A server whose journal, blobs and pointer are in three directories.
+    """A server whose journal, blobs and pointer file are in three directories.
 
     Attributes:
         blobs: The blob directory.
@@ -44,7 +44,7 @@ class Home:
         return self.pointer.read_text("utf-8").strip()
 
     def server(self, **changed: object) -> ServerProcess:
-        """Return the server, not yet started; settings may be changed by their names."""
+        """Return the server, not yet started; `changed` overrides settings by name."""
         variables = {f"TUSKPOINT_{name.upper()}": str(value) for name, value in changed.items()}
         return ServerProcess(self.folder, self._settings | variables)
 
@@ -58,7 +58,7 @@ class Home:
             assert server.stop() == 0, server.last_words()
 
     def refused(self, code: int, **changed: object) -> str:
-        """Start the server, which ends with this code; return its one line."""
+        """Start the server, which must exit with this code; return its one line of output."""
         with self.server(**changed) as server:
             server.log.unlink(missing_ok=True)
             server.launch()
@@ -69,7 +69,7 @@ class Home:
         return line.removeprefix(SAID)
 
     def roll_back(self, kept: Path) -> None:
-        """Put an older copy of the data directory in the place of the present one."""
+        """Replace the data directory with an older copy."""
         shutil.rmtree(self.data)
         shutil.copytree(kept, self.data)
 
@@ -85,7 +85,7 @@ class Home:
 
 
 def health_of(client: Client) -> str:
-    """Return what an operator reads as the last error."""
+    """Return the last error in the server's status."""
     return client.status().last_error
 
 
@@ -97,7 +97,7 @@ def eventually(reached: Callable[[], bool], what: str) -> None:
 
 
 def catalog_in(data: Path) -> dict[str, object]:
-    """Return the newest catalog in a journal of SQLite."""
+    """Return the position of the newest catalog in a SQLite journal, and the journal's ID."""
     with closing(sqlite3.connect(data / "journal.db")) as database:
         row = database.execute(
             "SELECT generation, number FROM catalogs WHERE tenant = 'default'"

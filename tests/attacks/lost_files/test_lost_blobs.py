@@ -1,7 +1,7 @@
-"""Blobs that are lost or exchanged: a server says so, and overwrites nothing.
+"""Lost or exchanged blobs: a server reports them, and overwrites nothing.
 
-Real servers in processes of their own, whose blob directory, bucket or Walrus lacks what the
-journal says is there, as with a disk that is not mounted.
+Real server processes, whose blob directory, bucket or Walrus lacks blobs that the journal records,
+as with a disk that is not mounted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def no_directory(home: Home) -> None:
 
 
 def no_files(home: Home) -> None:
-    """Take the blobs, and leave what a new blob directory has."""
+    """Move the blobs away, and leave the content of a new blob directory."""
     shutil.copytree(home.blobs, home.folder / "away")
     for shard in home.blobs.glob("??"):
         shutil.rmtree(shard)
@@ -55,7 +55,7 @@ def test_a_blob_directory_that_is_lost_ends_the_start(
     line = home.refused(process.EXIT_ARCHIVE)
     assert str(home.blobs) in line
     assert f"--accept-missing-blobs={named}" in line
-    # Nothing is made in what may be a mount point.
+    # The path may be a mount point, so the server must create nothing there.
     assert (sorted(home.blobs.rglob("*")) if home.blobs.exists() else None) == before
     assert home.named == named
     put_back(home)
@@ -90,7 +90,7 @@ def test_accepted_missing_blobs_are_stored_again_from_the_journal(
         assert client.verify("t").ok
         newest = home.named
     assert home.recovered(newest, tmp_path / "new") == saved
-    with home.serving() as client:  # without the flag
+    with home.serving() as client:  # the server needs the flag only once
         assert client.load("t").checkpoint_id == saved[-1]
 
 
@@ -129,7 +129,8 @@ def test_blobs_that_are_lost_while_a_server_runs_are_told(
             "health says nothing",
         )
         before = sorted(home.blobs.rglob("*")) if home.blobs.exists() else None
-        journaled = client.save("t", {"n": 2}, parent=first)  # goes on
+        # The journal accepts changes without blobs.
+        journaled = client.save("t", {"n": 2}, parent=first)
         with Client(client.target, timeout_s=8) as hasty, pytest.raises(Unavailable) as failed:
             hasty.save("t", {"n": 3}, parent=journaled, durability="certified")
         assert failed.value.reason == "CERTIFICATION_FAILED"
@@ -172,7 +173,7 @@ def test_a_walrus_that_lacks_the_newest_catalog_ends_the_start_and_one_that_is_d
         home = Home(tmp_path, {**walrus.settings, "TUSKPOINT_BLOB_DIR": ""})
         with home.serving() as client:
             client.save("t", {"n": 1}, durability="certified")
-    with home.server() as server:  # nobody listens there now
+    with home.server() as server:  # Walrus is down
         server.start()
         with Client(server.target) as client:
             client.save("t", {"n": 2})
@@ -180,7 +181,7 @@ def test_a_walrus_that_lacks_the_newest_catalog_ends_the_start_and_one_that_is_d
     with WalrusProcess() as other:
         urls = {"walrus_publisher_url": other.url, "walrus_aggregator_url": other.url}
         named = home.named
-        age_catalogs(home.data)  # young ones may not be served yet
+        age_catalogs(home.data)  # Walrus may not serve a young catalog yet.
         line = home.refused(process.EXIT_ARCHIVE, **urls)
         assert f"--accept-missing-blobs={named}" in line
         with home.serving(**urls, accept_missing_blobs=named) as client:
@@ -190,7 +191,7 @@ def test_a_walrus_that_lacks_the_newest_catalog_ends_the_start_and_one_that_is_d
 
 
 def age_catalogs(data: Path) -> None:
-    """Let the newest catalogs be certified an hour ago."""
+    """Date the certification of the newest catalogs an hour back."""
     with closing(sqlite3.connect(data / "journal.db")) as database, database:
         database.execute("UPDATE catalogs SET certified_us = certified_us - 3600000000")
 

@@ -1,4 +1,4 @@
-"""The files of a SQLite journal that are removed or replaced while a server has them open."""
+"""Files of a SQLite journal are removed or replaced while a server has them open."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_nothing_is_acknowledged_after_the_journal_is_lost(
             assert "was removed or replaced while it was open" in str(refused.value.details())
             assert "data/journal.db" in str(refused.value.details())
         await asyncio.gather(*before, return_exceptions=True)
-        # What was acknowledged can still be read, as long as the server runs.
+        # While the server runs, every acknowledged change is readable.
         await stub.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST)))
 
 

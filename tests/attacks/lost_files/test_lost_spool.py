@@ -1,4 +1,4 @@
-"""Spool files that are removed while their packs wait: the packs are made again."""
+"""Spool files are removed while their packs wait for upload: the server builds the packs again."""
 
 from __future__ import annotations
 

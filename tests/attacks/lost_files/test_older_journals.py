@@ -1,7 +1,7 @@
-"""Journals that are older than the pointer file: a server says so, and gives no number twice.
+"""A server detects a journal older than the pointer file, and assigns no catalog number twice.
 
-Each test has what an operator has: a journal out of an old snapshot, the data directory of another
-server, a database that was rolled back.
+Each test uses a journal that an operator may have: from an old snapshot, from the data directory of
+another server, or from a database that was rolled back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tuskpoint_server.core import process
 
 
 def test_the_data_directory_of_another_server_is_told_by_the_pointer(tmp_path: Path) -> None:
-    """Both use one blob directory, as servers may."""
+    """Both servers share a blob directory."""
     shared = {"TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs")}
     first_home, other = Home(tmp_path / "one", shared), Home(tmp_path / "other", shared)
     for home in (first_home, other):
@@ -61,7 +61,7 @@ def test_a_journal_that_is_older_than_the_pointer_ends_the_start(
     assert str(home.pointer) in line
     assert f"--accept-older-journal={named}" in line
     assert home.named == named
-    # Another catalog is not what the operator accepted.
+    # The operator must accept the catalog that the pointer file names.
     assert named in home.refused(process.EXIT_JOURNAL, accept_older_journal="A" * 43)
     assert home.named == named
     with home.serving(accept_older_journal=named) as client:
@@ -72,7 +72,7 @@ def test_a_journal_that_is_older_than_the_pointer_ends_the_start(
     assert kept.read_text("utf-8") == f"{named}\n"
     assert home.recovered(named, tmp_path / "old") == [first, second]
     assert home.recovered(home.named, tmp_path / "new")[-1] == third
-    # The numbers of the lost catalogs are not given again.
+    # The numbers of the lost catalogs are not assigned again.
     now = catalog_in(home.data)
     assert now["place"] > before["place"]  # type: ignore[operator]
     assert now["journal_id"] != before["journal_id"]
@@ -103,7 +103,7 @@ def test_the_same_older_journal_twice_gives_new_numbers_each_time(
 def test_an_older_journal_that_was_accepted_is_refused_again_until_it_has_certified(
     home: Home, tmp_path: Path
 ) -> None:
-    """The pointer file names its own newest catalog by then."""
+    """The pointer file then names the newest catalog of the accepted journal."""
     with home.serving() as client:
         client.save("t", {"n": 1}, durability="certified")
     shutil.copytree(home.data, tmp_path / "kept")
@@ -118,7 +118,8 @@ def test_an_older_journal_that_was_accepted_is_refused_again_until_it_has_certif
 
 
 def test_a_pointer_that_is_behind_is_no_trouble(home: Home) -> None:
-    """A crash came before it was written, or it could not be written for long."""
+    """The server crashed before it wrote the pointer file, or could not write the file for some
+    time."""
     with home.serving() as client:
         client.save("t", {"n": 1}, durability="certified")
         behind = home.named
@@ -185,7 +186,8 @@ def test_recovering_from_an_older_catalog_keeps_the_pointer_to_the_newer_one(
 def test_servers_of_one_database_start_over_pointers_that_are_behind(
     tmp_path: Path,
 ) -> None:
-    """Only the keeper writes its pointer file at once; a rolled-back database is told."""
+    """Only the leader writes its pointer file at once; each server detects a rolled-back
+    database."""
     with in_postgres(postgres()):
         url = str(place(tmp_path))
         shared = {
@@ -225,7 +227,7 @@ def test_servers_of_one_database_start_over_pointers_that_are_behind(
 
 
 def test_an_older_journal_is_told_again_before_it_has_certified_anything(tmp_path: Path) -> None:
-    """No pointer file names a catalog then; the one that was set aside does."""
+    """No pointer file names a catalog then; the file that was set aside does."""
     home = Home(tmp_path / "home")
     with home.serving():
         pass
@@ -236,7 +238,7 @@ def test_an_older_journal_is_told_again_before_it_has_certified_anything(tmp_pat
     home.roll_back(tmp_path / "kept")
     with home.serving(accept_older_journal=named):
         pass
-    with home.serving():  # the journal that was accepted goes on
+    with home.serving():  # the accepted journal continues
         pass
     assert not home.pointer.exists()
     home.roll_back(tmp_path / "kept")

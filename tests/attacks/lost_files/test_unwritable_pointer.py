@@ -1,4 +1,4 @@
-"""A pointer file that cannot be written when a server starts."""
+"""A server starts while its pointer file cannot be written."""
 
 from __future__ import annotations
 
