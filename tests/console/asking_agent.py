@@ -1,4 +1,4 @@
-"""A graph that thinks, asks and acts on a thread of its own, and the form that answers it."""
+"""A graph that thinks, asks and acts on its own thread, and the form that answers its question."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class State(TypedDict, total=False):
 
 
 class Agent:
-    """A graph that thinks, asks and acts, on a thread of its own."""
+    """A graph that thinks, asks and acts on its own thread."""
 
     def __init__(self, saver: TuskPointSaver, question: Any) -> None:
         self.thread_id = f"agent-{uuid4()}"
@@ -60,7 +60,7 @@ class Agent:
 
 
 def answer(look: Look) -> None:
-    """Send the form of a question, after the console has asked."""
+    """Send the form of a question, once the console shows the question."""
     look.page.get_by_role("button", name="Answer…").click()
     dialog = look.page.get_by_role("dialog", name="Answer")
     dialog.get_by_role("button", name="Save the answer").click()

@@ -1,4 +1,4 @@
-"""A browser that looks at the console, and notices whatever must not happen in it."""
+"""A browser that opens the console, and records everything that must not happen in it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Re
 
 from tools.skipped_groups import AXE
 
-PATIENCE_MS = 60_000  # a limit costs time only where a test fails
-COLOURS = 128  # of a picture
-# A name of this machine that browsers do not take for it: the page lacks what they give to pages
-# from https and localhost alone.
+PATIENCE_MS = 60_000  # limit of each wait; it costs time only where a test fails
+COLOURS = 128  # colours of a picture
+# A name of this machine that browsers do not treat as localhost: the page lacks the functions that
+# browsers offer only to https and localhost.
 ELSEWHERE = "console.test"
 FLAGS = (
     "--no-sandbox",
@@ -43,12 +43,12 @@ _PLAIN_HTTP = "The Cross-Origin-Opener-Policy header has been ignored"
 
 @dataclass
 class Look:
-    """A page of the console, and what went wrong in it.
+    """A page of the console, and the problems in it.
 
     Attributes:
         page: The page.
-        problems: Errors of its scripts, violations of its policy, dialogs, requests to others.
-        allows_failures: Requests may fail: the server is down, or refuses on purpose.
+        problems: Script errors, policy violations, dialogs and requests to other hosts.
+        allows_failures: Whether requests may fail: the server is down, or refuses on purpose.
     """
 
     page: Page
@@ -61,11 +61,11 @@ class Look:
         self.page.goto(self.address + path)
 
     def check(self) -> None:
-        """Fail if anything happened that must not."""
+        """Fail if the page has a problem."""
         assert not self.problems, "\n".join(self.problems)
 
     def accessible(self, part: str = "") -> None:
-        """Fail if axe finds something in the page, or in the part that a selector names."""
+        """Fail if axe finds a problem in the page, or in the part that a selector names."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE.read_text("utf-8"))
         violations: list[dict[str, Any]] = self.page.evaluate(
@@ -81,7 +81,7 @@ class Look:
         assert not told, "\n".join(told)
 
     def longest_task(self) -> float:
-        """Return how long the page was busy at a stretch since it was opened, in milliseconds.
+        """Return the duration of the longest task of the page since it was opened, in milliseconds.
 
         Tasks of less than 50 ms do not count.
         """
@@ -118,7 +118,7 @@ class Look:
 
     @contextmanager
     def noticing(self) -> Iterator[None]:
-        """Notice what happens meanwhile."""
+        """Record the problems of a page inside the context."""
         listeners: list[tuple[Any, Callable[[Any], None]]] = [
             ("console", self._heard),
             ("pageerror", self._threw),
@@ -136,7 +136,7 @@ class Look:
 
 @contextmanager
 def one_page(browser: Browser) -> Iterator[Page]:
-    """Open a page for many tests: a new one for each takes more time than what they do in it."""
+    """Open a page for many tests: a new page takes longer than most tests."""
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     context.set_default_timeout(PATIENCE_MS)
     context.add_init_script(LONG_TASKS)
@@ -151,23 +151,24 @@ def one_page(browser: Browser) -> Iterator[Page]:
 def looking(
     page: Page, address: str, *, width: int = 1280, height: int = 850, dark: bool = False
 ) -> Iterator[Look]:
-    """Look at the console, as if nobody had before; fail in the end if something went wrong."""
+    """Open the console as a first-time visitor; fail at the end if the page has a problem."""
     page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(color_scheme="dark" if dark else "light")
     if not page.url.startswith(address):
-        page.goto("about:blank")  # what is open may still call its own server
+        page.goto("about:blank")  # The open page may still call its own server.
     look = Look(page, address)
     with look.noticing():
         yield look
         if page.url.startswith(address):
             page.evaluate("localStorage.clear(); sessionStorage.clear()")
         if look.allows_failures:
-            page.goto("about:blank")  # or the next look hears of a request that failed late
+            # Otherwise the next test gets the failed requests of this one.
+            page.goto("about:blank")
     look.check()
 
 
 def picture(look: Look, folder: str | None, name: str) -> None:
-    """Keep a picture of a page for the docs, if pictures are wanted: small, in few colours."""
+    """Save a picture of a page for the docs, small and in few colours, if pictures are wanted."""
     if folder:
         look.page.mouse.move(0, 0)
         with Image.open(BytesIO(look.page.screenshot(animations="disabled"))) as screenshot:

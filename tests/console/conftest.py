@@ -1,4 +1,4 @@
-"""Servers with the console, and a browser to look at it."""
+"""Servers with the console, and a browser that opens it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class ConsoleServer(ServerProcess):
-    """A server that serves the console, too, always at the same address."""
+    """A server with the console, always at the same address."""
 
     def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
         listen = f"127.0.0.1:{unused_port()}"
@@ -49,7 +49,7 @@ _pages: list[Page] = []
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None]:
     """Close the browser after the last of these tests, or before tests of another folder.
 
-    Also where a teardown fails: with a browser open, no test with an event loop could run.
+    Also after a failed teardown: while a browser is open, no test with an event loop can run.
     """
     try:
         return (yield)
@@ -71,7 +71,7 @@ def _close_browser() -> None:
 
 @pytest.fixture(scope="module")
 def page() -> Page:
-    """The page of a browser. While it is open, no other event loop runs in this process."""
+    """A page of the browser. While the page is open, no other event loop runs in this process."""
     if not _pages:
         playwright = _open.enter_context(sync_playwright())
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
@@ -91,7 +91,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
 
 @pytest.fixture(scope="module")
 def demo(server: ConsoleServer, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The demo's threads on that server; the module that made them."""
+    """The module that created the demo's threads on the server."""
     sys.path.insert(0, str(EXAMPLE))
     try:
         import console_demo
@@ -103,7 +103,7 @@ def demo(server: ConsoleServer, tmp_path_factory: pytest.TempPathFactory) -> Any
 
 @pytest.fixture
 def look_at(page: Page, server: ConsoleServer) -> Looking:
-    """Looks at the console of the server, as often as needed."""
+    """Opens the console of the server, as often as needed."""
     return partial(looking, page, server.address)
 
 
@@ -121,12 +121,12 @@ def client(server: ConsoleServer) -> Iterator[Client]:
 
 @pytest.fixture
 def agent(server: ConsoleServer) -> Iterator[Callable[[Any], Agent]]:
-    """Makes agents, each with the question that it asks."""
+    """Creates agents, each with its question."""
     with TuskPointSaver(server.target) as saver:
         yield lambda question: Agent(saver, question)
 
 
 @pytest.fixture(scope="session")
 def pictures() -> str | None:
-    """Folder for pictures of the docs, if they are to be made."""
+    """Folder for pictures of the docs; `None` unless pictures are wanted."""
     return os.environ.get("TUSKPOINT_PICTURES") or None

@@ -1,4 +1,4 @@
-"""Hands that use a page: with a mouse, or with nothing but a keyboard."""
+"""Ways to use a page: with a mouse, or with a keyboard alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_TABS = 200
 
 
 class Hands(Protocol):
-    """What a person does to a page."""
+    """Actions of a person on a page."""
 
     def press(self, control: Locator) -> None:
         """Press a button, or follow a link."""
@@ -27,7 +27,7 @@ class Hands(Protocol):
 
 
 class Mouse:
-    """Clicks."""
+    """A person with a mouse."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -46,7 +46,7 @@ class Mouse:
 
 
 class Keyboard:
-    """Goes from control to control with the tabulator."""
+    """A person with a keyboard, who moves between controls with the Tab key."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -69,7 +69,7 @@ class Keyboard:
         self.page.keyboard.type(text)
 
     def choose(self, radio: Locator) -> None:
-        # The tabulator stops once at all of them, arrows go from one to the next.
+        # Tab stops once at a group of radio buttons; arrow keys move within the group.
         group = radio.locator("xpath=ancestor::fieldset")
         self._go_to(group.get_by_role("radio").first)
         self.page.keyboard.press("Space")

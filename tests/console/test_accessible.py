@@ -16,7 +16,7 @@ LOOKS: tuple[tuple[int, int, Scheme], ...] = ((1280, 850, "light"), (375, 760, "
 
 @pytest.fixture(scope="module")
 def named(server: ConsoleServer, demo: Any) -> dict[str, str]:
-    """What the addresses below name."""
+    """Values of the placeholders in the addresses below."""
     with Client(server.target) as client:
         snapshot = client.create_snapshot([demo.WAITING, demo.FINISHED], session_id="monday")
     return {

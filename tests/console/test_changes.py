@@ -1,4 +1,4 @@
-"""What the console changes, seen from the graphs that continue afterwards."""
+"""Graphs continue correctly after each change that the console makes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tuskpoint import Client
 
 
 def said(look: Look, text: str) -> Locator:
-    """A notice that says what was done."""
+    """Return the notice that reports a change."""
     notice = look.page.locator(".notices").get_by_text(text)
     expect(notice).to_be_visible()
     return notice
@@ -31,7 +31,7 @@ def edit(look: Look, channel: str) -> Locator:
 
 
 def test_a_graph_continues_from_an_edited_value(look: Look, agent: Callable[[Any], Agent]) -> None:
-    asking = agent("Go on?")
+    asking = agent("Proceed?")
     before = asking.values()
     look.open(f"/thread?id={asking.thread_id}")
     dialog = edit(look, "seen")
@@ -56,7 +56,7 @@ def test_a_graph_continues_from_an_edited_value(look: Look, agent: Callable[[Any
 
 
 def test_an_edited_message_is_a_message(look: Look, agent: Callable[[Any], Agent]) -> None:
-    asking = agent("Go on?")
+    asking = agent("Proceed?")
     before = asking.values()["messages"]
     look.open(f"/thread?id={asking.thread_id}")
     dialog = edit(look, "messages")
@@ -72,7 +72,7 @@ def test_an_edited_message_is_a_message(look: Look, agent: Callable[[Any], Agent
 def test_a_moved_head_keeps_what_was_typed(
     look: Look, agent: Callable[[Any], Agent], client: Client
 ) -> None:
-    asking = agent("Go on?")
+    asking = agent("Proceed?")
     look.allows_failures = True
     look.open(f"/thread?id={asking.thread_id}")
     dialog = edit(look, "plan")
@@ -87,7 +87,7 @@ def test_a_moved_head_keeps_what_was_typed(
 def test_a_hand_off_is_adopted_from_its_descriptor(
     look: Look, agent: Callable[[Any], Agent], client: Client
 ) -> None:
-    asking = agent("Go on?")
+    asking = agent("Proceed?")
     look.allows_failures = True
     look.open(f"/thread?id={asking.thread_id}")
     look.page.get_by_role("button", name="Hand off").click()
@@ -121,7 +121,7 @@ def test_a_hand_off_is_adopted_from_its_descriptor(
 def test_fork_label_and_roll_back(
     look: Look, agent: Callable[[Any], Agent], client: Client
 ) -> None:
-    asking = agent("Go on?")
+    asking = agent("Proceed?")
     thread_id = asking.thread_id
     first = list(client.list(thread_id))[-1].checkpoint_id
     look.open(f"/thread?id={thread_id}&checkpoint={first}")
@@ -175,8 +175,8 @@ def test_a_snapshot_is_captured_restored_and_deleted(
 def test_a_thread_is_deleted_only_by_its_name(
     look: Look, agent: Callable[[Any], Agent], client: Client
 ) -> None:
-    asking = agent("Go on?")
-    look.allows_failures = True  # the page asks for what is gone
+    asking = agent("Proceed?")
+    look.allows_failures = True  # The page asks for a thread that no longer exists.
     look.open(f"/thread?id={asking.thread_id}")
     look.page.locator("summary", has_text="More").click()
     look.page.get_by_role("button", name="Delete").click()
@@ -193,7 +193,7 @@ def test_a_thread_is_deleted_only_by_its_name(
 
 @pytest.fixture
 def thread(client: Client, request: pytest.FixtureRequest) -> str:
-    """A thread of three checkpoints; its second one has another plan."""
+    """A thread of three checkpoints; the second one has another plan."""
     name: str = request.node.name
     for plan in ("read", "write", "send"):
         client.save(name, {"plan": plan, "n": 2**53 + 1}, summary=f"planned to {plan}")
@@ -201,7 +201,7 @@ def thread(client: Client, request: pytest.FixtureRequest) -> str:
 
 
 class Actions:
-    """The page of a thread, and what is done on it."""
+    """The page of a thread, and the actions on it."""
 
     def __init__(self, look: Look, thread: str) -> None:
         self.look, self.page, self.thread = look, look.page, thread
@@ -210,13 +210,14 @@ class Actions:
         self.rows = self.page.get_by_role("listbox").get_by_role("option")
 
     def open(self, summary: str = "planned to send") -> None:
-        """Show one of the checkpoints of the thread."""
+        """Show a checkpoint of the thread."""
         self.look.open(f"/thread?id={self.thread}")
         self.rows.filter(has_text=summary).click()
         expect(self.panel.get_by_role("heading", level=2)).to_have_text(summary)
 
     def ask(self, button: str, *, of_thread: bool = False) -> Locator:
-        """Press a button of the checkpoint, or of the thread; return the dialog that it opens."""
+        """Press a button of the checkpoint, or of the thread; return the dialog that the button
+        opens."""
         if of_thread:
             self.page.locator("summary", has_text="More").click()
             self.page.get_by_role("button", name=button).first.click()
@@ -226,7 +227,7 @@ class Actions:
         return self.dialog
 
     def confirm(self, button: str, said: str) -> None:
-        """Confirm in the dialog; wait until the page says what it did."""
+        """Confirm the dialog; wait until the page reports the change."""
         self.dialog.get_by_role("button", name=button, exact=True).click()
         expect(self.page.locator(".notice").last).to_contain_text(said)
         expect(self.dialog).to_have_count(0)

@@ -1,4 +1,4 @@
-"""Whatever an agent writes is shown as text: nothing of it runs, and nothing freezes the page."""
+"""All content of an agent is shown as text: no part of it runs, and it does not freeze the page."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ SCRIPT = '"><img src=x onerror=alert(1)><script>alert(2)</script> javascript:ale
 CONTROL = "a\x1b[31mred\x07\u202egnp.exe\u200b\x85b"
 HOSTILE = SCRIPT + CONTROL
 THREAD = "thread " + HOSTILE
-LARGE = 5 * 1024 * 1024  # more than the JSON view shows
+LARGE = 5 * 1024 * 1024  # larger than the JSON view shows
 SHOWN = 4_000_000
 
 
 @pytest.fixture(scope="module")
 def hostile(server: ConsoleServer) -> Iterator[dict[str, str]]:
-    """A thread with hostile text in every field, and one with large values; their checkpoints."""
+    """A thread with hostile text in every field, and a thread with large values; their
+    checkpoints."""
     deep: Any = "end"
     for _ in range(60):
         deep = {HOSTILE: [deep]}
@@ -76,7 +77,7 @@ def _open(look: Look, path: str, **query: str) -> None:
 
 
 def _untouched(look: Look) -> None:
-    """Fail if anything of the text became a part of the page."""
+    """Fail if a part of the text became an element of the page."""
     page = look.page
     assert page.locator("main img, main script, a[href^=javascript]").count() == 0
     assert page.evaluate("({}).polluted") is None
@@ -130,7 +131,7 @@ def test_differences_of_hostile_text_are_text(look: Look, hostile: dict[str, str
 
 
 class Hostile(Exception):
-    """What an agent failed with."""
+    """An agent's error with hostile text."""
 
 
 def fail(state: MessagesState) -> MessagesState:
@@ -146,7 +147,8 @@ def ask(state: MessagesState) -> MessagesState:
 
 @pytest.fixture(scope="module")
 def runs(server: ConsoleServer) -> None:
-    """Runs of LangGraph that ask and fail with hostile text, and with as much as a server takes."""
+    """Runs of LangGraph that ask and fail with hostile text, and with the largest text that a
+    server accepts."""
     with TuskPointSaver(server.target) as saver:
         for kind, text in (("hostile", HOSTILE), ("large", SCRIPT + "x " * (SHOWN // 4))):
             for name, node in (("asks", ask), ("fails", fail)):
@@ -203,7 +205,7 @@ def test_no_text_of_an_agent_freezes_the_page(
 
 
 def _answers(look: Look) -> None:
-    """Fail if the page does not answer the keyboard, or has all of a large text in it."""
+    """Fail if the page does not react to the keyboard, or contains all of a large text."""
     rows = look.page.get_by_role("listbox").get_by_role("option")
     look.page.get_by_role("listbox").focus()
     look.page.keyboard.press("End")

@@ -1,4 +1,4 @@
-"""A thread of 10,000 checkpoints is listed, scrolled through and walked through with keys."""
+"""A thread of 10,000 checkpoints is listed, scrolled and walked through with the keyboard."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.console.conftest import ConsoleServer
 from tuskpoint.aio import AsyncClient
 
 CHECKPOINTS, AT_ONCE = 10_000, 500
-TURNS, TURN = 60, 3000  # of the wheel, and its pixels
+TURNS, TURN = 60, 3000  # turns of the wheel, and pixels of each turn
 ARROWS = 20
-LISTED_MS = 120_000  # all are listed, on a machine that is busy with other tests
-DRAWN = 100  # rows at most that are in the page at a time
+LISTED_MS = 120_000  # limit until all rows are listed, on a machine that is busy with other tests
+DRAWN = 100  # most rows in the page at a time
 FRAMES = """
     window.frames = [];
     requestAnimationFrame(function frame(time) {
@@ -51,14 +51,14 @@ async def _fill(target: str) -> None:
 
 @pytest.fixture
 def long(server: ConsoleServer) -> str:
-    # In a thread: the browser's driver has a loop that runs in this one.
+    # In a thread, because the browser's driver runs an event loop in this thread.
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, _fill(server.target)).result()
     return "long"
 
 
 def _frames(look: Look) -> str:
-    """What came between the frames since the last call, in words."""
+    """Return the times between the frames since the last call, in words."""
     times: list[float] = look.page.evaluate("window.frames.splice(0)")
     gaps = sorted(after - before for before, after in pairwise(times))
     return (

@@ -1,4 +1,4 @@
-"""What a page says when its server or its credential goes away, and that it loses nothing."""
+"""A page reports that its server or its credential is gone, and loses nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Tokens:
         self.path = path
 
     def accept(self, *names: str) -> None:
-        """Let the server accept these tokens alone."""
+        """Replace the tokens that the server accepts."""
         entries = [
             f'[[token]]\nname = "{name}"\nsha256 = "{token_digest(TOKENS[name]).hex()}"\n'
             f'tenant = "default"\nscopes = {json.dumps(SCOPES[name])}\n'
@@ -44,7 +44,7 @@ def tokens(tmp_path: Path) -> Tokens:
 
 @pytest.fixture
 def guarded(tmp_path: Path, tokens: Tokens) -> Iterator[ConsoleServer]:
-    """A server that asks for tokens."""
+    """A server that requires tokens."""
     with ConsoleServer(tmp_path, {"TUSKPOINT_TOKENS": str(tokens.path)}) as server:
         server.start()
         yield server
@@ -126,7 +126,7 @@ def test_a_page_over_plain_http_from_another_machine_can_do_the_same(
         look.page.get_by_role("dialog").get_by_role("button", name="Fork", exact=True).click()
         expect(look.page.locator(".notice")).to_contain_text("“near”")
         assert client.load("near", view="entry").summary == "far"
-        # There is no clipboard for such a page, so no button that would do nothing.
+        # Such a page has no clipboard, so it must not show a button without effect.
         expect(look.page.get_by_role("button", name="Copy")).to_have_count(0)
 
 

@@ -1,4 +1,4 @@
-"""Answers that a person gives in the console are what `interrupt` returns in the graph."""
+"""`interrupt` returns the answers that a person gives in the console."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_answered_question_is_what_interrupt_returns(
     ("question", "fill", "expected"),
     [
         ("Which city?", {"Answer": "Lisbon"}, "Lisbon"),
-        ({"question": "Go on?", "type": "boolean"}, {"No": None}, False),
+        ({"question": "Proceed?", "type": "boolean"}, {"No": None}, False),
         (
             {
                 "schema": {
@@ -87,7 +87,7 @@ def ask(state: Asked) -> Answers:
 
 
 def build(questions: list[dict[str, Any]]) -> Any:
-    """A graph whose tasks ask in parallel."""
+    """Return a graph whose tasks ask in parallel."""
     graph = StateGraph(Answers)
     graph.add_node("ask", ask, input_schema=Asked)
     graph.add_conditional_edges(

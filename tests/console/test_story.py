@@ -17,7 +17,8 @@ from tuskpoint import Client, TuskPointSaver
 
 
 class Program:
-    """The program that runs the graph. A person does not see it; the console shows what it did."""
+    """The program that runs the graph. A person does not see the program; the console shows its
+    steps."""
 
     def __init__(self, demo: Any, target: str, thread: str, folder: Path) -> None:
         self.demo, self.target, self.thread = demo, target, thread
@@ -31,7 +32,7 @@ class Program:
             yield build_agent(saver)
 
     def go_on(self) -> dict[str, Any]:
-        """Continue with what is saved, `graph.invoke(None, config)`; return the state."""
+        """Continue from the saved state, `graph.invoke(None, config)`; return the new state."""
         config = {"configurable": {"thread_id": self.thread}, "recursion_limit": 100}
         with self._agent() as agent:
             agent.invoke(None, config, context=self.settings)
@@ -40,7 +41,7 @@ class Program:
 
 
 def state_of(target: str, thread: str) -> dict[str, Any]:
-    """The state at the head of a thread, without what LangGraph keeps for itself."""
+    """Return the state at the head of a thread, without the channels that LangGraph adds."""
     with Client(target) as client:
         state = client.load(thread, view="json").state
     return {name: value for name, value in state.items() if not name.startswith(("__", "branch:"))}

@@ -15,7 +15,7 @@ ROWS = "[role=option][aria-posinset]"
 
 
 def rows(look: Look) -> Any:
-    """The rows of the tree that are drawn."""
+    """Return the rows of the tree that are in the page."""
     return look.page.locator(ROWS)
 
 
@@ -125,7 +125,7 @@ def test_what_is_saved_appears_and_then_is_certified(look: Look, server: Console
 
 
 def test_a_deleted_thread_stays_on_screen(look: Look, server: ConsoleServer) -> None:
-    look.allows_failures = True  # the thread can be described no more
+    look.allows_failures = True  # The thread no longer exists.
     with Client(server.target) as client:
         client.save("gone", {"n": 1}, summary="what it was")
         look.open("/thread?id=gone")
@@ -134,7 +134,7 @@ def test_a_deleted_thread_stays_on_screen(look: Look, server: ConsoleServer) -> 
         expect(look.page.get_by_text("This thread was deleted")).to_be_visible()
         expect(rows(look).first).to_contain_text("what it was")
         client.save("gone", {"n": 2}, summary="what began")
-        expect(look.page.get_by_text("began again")).to_be_visible()
+        expect(look.page.get_by_text("created again")).to_be_visible()
     look.page.get_by_role("button", name="Show the new one").click()
     expect(rows(look).first).to_contain_text("what began")
 

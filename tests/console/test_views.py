@@ -1,4 +1,4 @@
-"""Every view of the demo's threads, by its address; the pictures of the docs are made here."""
+"""Every view of the demo's threads opens by its address; the docs' pictures are taken here."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tuskpoint import Client, TuskPointSaver
 
 
 def panel(look: Look) -> Locator:
-    """The checkpoint that is shown."""
+    """Return the panel of the shown checkpoint."""
     return look.page.get_by_role("region", name="Checkpoint", exact=True)
 
 
 def tab(look: Look, name: str) -> None:
-    """Open a part of the checkpoint."""
+    """Open a tab of the checkpoint."""
     look.page.get_by_role("navigation", name="Parts of the checkpoint").get_by_role(
         "link", name=name
     ).click()
 
 
 def reply(state: MessagesState) -> MessagesState:
-    """What a model would say: first it calls a tool."""
+    """Reply as a model would: the first reply calls a tool."""
     if isinstance(state["messages"][-1], ToolMessage):
         return {"messages": [AIMessage("It is in Oslo.")]}
     call = {"name": "track", "args": {"parcel": "PX-1"}, "id": "call-1"}
@@ -42,7 +42,7 @@ def track(state: MessagesState) -> MessagesState:
 
 @pytest.fixture(scope="module")
 def support(server: ConsoleServer) -> str:
-    """A conversation of LangGraph with a call of a tool."""
+    """Run a conversation in LangGraph with a call of a tool."""
     graph = StateGraph(MessagesState)
     graph.add_node("reply", reply)
     graph.add_node("track", track)
@@ -128,7 +128,8 @@ def test_checkpoints_are_compared(look: Look, demo: Any, pictures: str | None) -
     first = look.page.get_by_role("region", name="From", exact=True)
     first.get_by_role("button", name="Choose another").click()
     first.get_by_label("Thread").fill(demo.WAITING)
-    first.get_by_label("Thread").press("Tab")  # leaves the field: its checkpoints are listed
+    # Tab leaves the field, and the checkpoints of the thread are listed.
+    first.get_by_label("Thread").press("Tab")
     first.get_by_role("button", name="Show").click()
     expect(first).to_contain_text("the latest")
     expect(changes).to_contain_text("briefing")

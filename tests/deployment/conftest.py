@@ -1,4 +1,4 @@
-"""Tools that the checks of deployments use where they are installed."""
+"""Tools for the checks of deployments; a check runs where its tool is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from tests.deployment.files import ROOT
 
 TOOLS = ROOT / ".venv-deploy" / "bin"
-"""Where `make test-deploy` installs tools."""
+"""Folder that `make test-deploy` installs tools in."""
 
 _INSTALLED = ("compose-spec", "hadolint", "helm", "kubernetes-validate")
 _HINT = "; `make test-deploy` installs it"
@@ -22,7 +22,8 @@ Tool = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def tool() -> Tool:
-    """Run a tool, or skip the test if there is none; its output is text."""
+    """Return a function that runs a tool and returns its output as text; skip the test without the
+    tool."""
 
     def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         path = shutil.which(name, path=f"{TOOLS}{os.pathsep}{os.environ['PATH']}")

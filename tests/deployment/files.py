@@ -1,4 +1,4 @@
-"""What the files of the deployments say: the Dockerfile and both Compose files."""
+"""Contents of the deployment files: the Dockerfile and both Compose files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import yaml  # type: ignore[import-untyped]
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy" / "compose.yaml"
 SINGLE = ROOT / "compose.yaml"
-"""The Compose file of one server."""
+"""The Compose file of a single server."""
 DOCKERFILE = ROOT / "Dockerfile"
 STOP_SECONDS = 75
-"""Time that every deployment gives a server to stop: the drain grace, one put, and what is left."""
+"""Time that every deployment gives a server to stop: the drain grace, one put, and a reserve."""
 SERVERS = ("tuskpoint-1", "tuskpoint-2")
 """Services of compose.yaml that are servers."""
 
@@ -51,12 +51,13 @@ def image() -> Image:
 
 
 def compose(secrets: Mapping[str, str]) -> dict[str, Any]:
-    """Return the content of compose.yaml, with these values of the variables that it asks for."""
+    """Return the content of compose.yaml, with these values of the variables that the file
+    requires."""
     text = _VARIABLE.sub(lambda match: secrets[match[1]], COMPOSE.read_text("utf-8"))
     content: dict[str, Any] = yaml.safe_load(text)
     return content
 
 
 def asked_secrets() -> set[str]:
-    """Return the names of the variables that compose.yaml asks for."""
+    """Return the names of the variables that compose.yaml requires."""
     return set(_VARIABLE.findall(COMPOSE.read_text("utf-8")))

@@ -25,16 +25,16 @@ _COLLECTOR = "opentelemetry.proto.collector"
 
 @contextmanager
 def password_postgres(variables: Mapping[str, str]) -> Iterator[int]:
-    """Run PostgreSQL as its image does with these variables; yields its port on 127.0.0.1.
+    """Run PostgreSQL as its image does with these variables; yield its port on 127.0.0.1.
 
     Raises:
-        LeftOutError: There are no binaries, or they do not start.
+        LeftOutError: PostgreSQL is not installed, or does not start.
     """
     port = unused_port()
     with tempfile.NamedTemporaryFile("w", prefix="tuskpoint-hba-") as rules:
         rules.write(_RULES)
         rules.flush()
-        Path(rules.name).chmod(0o644)  # PostgreSQL runs in another account
+        Path(rules.name).chmod(0o644)  # PostgreSQL runs as another user.
         listen = (f"port={port}", "listen_addresses=127.0.0.1", f"hba_file={rules.name}")
         with running_postgres(*listen, "fsync=off") as dsn:
             with psycopg.connect(f"{dsn} port={port}", autocommit=True) as connection:
@@ -50,12 +50,12 @@ def password_postgres(variables: Mapping[str, str]) -> Iterator[int]:
 
 
 class Collector:
-    """Takes traces and metrics by OTLP; runs inside the context.
+    """An OTLP collector of traces and metrics; runs inside the context.
 
     Attributes:
-        port: Its port on 127.0.0.1.
-        traces: `service.instance.id` of everyone who sent traces.
-        metrics: The same of metrics.
+        port: The collector's port on 127.0.0.1.
+        traces: `service.instance.id` of each sender of traces.
+        metrics: `service.instance.id` of each sender of metrics.
     """
 
     def __init__(self) -> None:

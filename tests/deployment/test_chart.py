@@ -1,4 +1,4 @@
-"""The Helm chart: what it renders is valid and starts, and it refuses what would lose data."""
+"""The Helm chart renders valid manifests that start, and refuses settings that would lose data."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tuskpoint_server.config.sources import from_flags
 CHART = str(ROOT / "deploy" / "helm" / "tuskpoint")
 FILES = Path(CHART) / "files"
 VERSIONS = ("1.27", "1.37")
-"""The oldest Kubernetes of the chart, and the newest that its test knows."""
+"""Oldest Kubernetes version of the chart, and newest version that the chart's test knows."""
 
 OPERATOR = "monitoring.coreos.com/"
-"""Group of the Prometheus Operator, of which Kubernetes itself knows nothing."""
+"""API group of the Prometheus Operator, which is not a part of Kubernetes."""
 
 PLAINTEXT = ["insecurePlaintext=true"]
 SHARED = [
@@ -148,14 +148,15 @@ def flags(values: list[str]) -> list[str]:
 
 
 def manifests(tool: Tool, values: list[str]) -> list[dict[str, Any]]:
-    """Return what the chart makes of values."""
+    """Return the manifests that the chart renders from values."""
     done = tool("helm", "template", "agents", CHART, *flags(values))
     assert done.returncode == 0, done.stderr
     return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
 
 
 def rendered(tool: Tool, values: list[str]) -> dict[str, Any]:
-    """Return what the chart makes of values, by kind; the last of each."""
+    """Return the manifests that the chart renders from values, by kind; the last one of each
+    kind."""
     return {manifest["kind"]: manifest for manifest in manifests(tool, values)}
 
 
@@ -226,7 +227,8 @@ HTTP = "http.enabled=true"
     ],
 )
 def test_a_probe_can_reach_the_server(tool: Tool, values: list[str], ready: str, live: str) -> None:
-    """Those for gRPC speak no TLS, none has a client certificate, and all accept any server's."""
+    """gRPC probes cannot use TLS, no probe has a client certificate, and all accept any server
+    certificate."""
     spec = rendered(tool, values)["StatefulSet"]["spec"]["template"]["spec"]
     [container] = spec["containers"]
     expected = {"startupProbe": ready, "readinessProbe": ready, "livenessProbe": live}
@@ -243,7 +245,8 @@ def test_a_probe_can_reach_the_server(tool: Tool, values: list[str], ready: str,
 
 
 def test_prometheus_finds_the_pods_and_the_job_of_the_alerts(tool: Tool) -> None:
-    """The fields of the operator's kinds are those of its API, monitoring.coreos.com/v1."""
+    """The API of the operator's kinds, monitoring.coreos.com/v1, defines all fields that the chart
+    uses."""
     made = rendered(tool, RENDERED["watched from outside"])
     pod = made["StatefulSet"]["spec"]["template"]
     [container] = pod["spec"]["containers"]

@@ -1,4 +1,4 @@
-"""deploy/compose.yaml: what it says makes servers start, and no secret is on a command line."""
+"""deploy/compose.yaml starts working servers, and puts no secret on a command line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _URL_HOST = re.compile(r"(?P<before>//|@)(?P<host>[a-z0-9-]+)(?::\d+)?(?=/|\?|$)
 
 
 class Server:
-    """A server of a Compose file as a plain process."""
+    """A server of a Compose file, run as a plain process."""
 
     def __init__(
         self, name: str, service: Mapping[str, Any], places: Mapping[str, str], directory: Path
@@ -79,7 +79,7 @@ class Server:
 
 
 def program(command: list[str]) -> list[str]:
-    """Return a command that runs the program of this checkout in place of the image's."""
+    """Return a command that runs this checkout's program in place of the image's program."""
     assert command[0] == "tuskpoint-server"
     return [sys.executable, "-m", "tuskpoint_server", *command[1:]]
 

@@ -1,4 +1,4 @@
-"""The Dockerfile: what it installs, and how its server starts."""
+"""The Dockerfile: its installed packages, and the start of its server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME = re.compile(r"^[A-Za-z0-9_.-]+", re.M)
 
 
 def names(lines: str) -> set[str]:
-    """Return the normalized names at the beginnings of lines."""
+    """Return the normalized package names at the starts of lines."""
     return {re.sub(r"[-_.]+", "-", name).lower() for name in _NAME.findall(lines)}
 
 

@@ -1,4 +1,4 @@
-"""What all files of the deployments say to the server."""
+"""All deployment files give the server the same settings."""
 
 from __future__ import annotations
 

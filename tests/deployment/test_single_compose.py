@@ -1,4 +1,4 @@
-"""compose.yaml: one command starts a server with its console, which keeps its data."""
+"""compose.yaml: one command starts a server with its console, and the server keeps its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unit of systemd, as far as systemd checks one that does not run."""
+"""The systemd unit passes all checks that systemd can do without running the unit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tests.deployment.files import ROOT, STOP_SECONDS
 FILES = ROOT / "deploy" / "systemd"
 PROGRAM = "/opt/tuskpoint/bin/tuskpoint-server"
 OLDEST = 250
-"""First version of systemd with all that the unit uses."""
+"""First version of systemd with all directives of the unit."""
 MOST_EXPOSURE = 2.0
-"""Of the levels of `systemd-analyze security`, 0 to 10; up to 2 is its best."""
+"""Worst exposure level allowed: `systemd-analyze security` rates from 0 to 10, and up to 2 is its
+best class."""
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
     python -m tests.fuzz [--seconds N] [--target NAME] [--input FILE]
 
-Each target runs in a process of its own. It begins with its seeds and with what earlier runs found,
-which is kept in build/fuzz/NAME/corpus. An input that fails becomes a file in build/fuzz/NAME;
-`--input` runs it again and prints the traceback.
+Each target runs in its own process. A target starts with its seeds and with the inputs that earlier
+runs kept in build/fuzz/NAME/corpus. A failing input becomes a file in build/fuzz/NAME; `--input`
+runs such a file again and prints the traceback.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from random import Random
 
 import atheris
 
-# It prints a line for each module.
+# The module prints a line for each module that it instruments.
 with (
     contextlib.redirect_stderr(io.StringIO()),
     atheris.instrument_imports(include=["tuskpoint", "tuskpoint_server"]),
@@ -31,7 +31,7 @@ with (
 
 BUILD = Path("build/fuzz")
 MEMORY_MIB = 3072
-"""Address space of a process. A bundle may take a GiB by the contract; a forged size takes more."""
+"""Address space of a process. The contract allows a bundle of 1 GiB; a forged size needs more."""
 
 RESIDENT_MIB = 2048
 SECONDS_PER_INPUT = 10
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _fuzzed(name: str, seconds: int) -> bool:
-    """Fuzz one target and print its line; return whether it failed."""
+    """Fuzz a target and print its line; return whether an input failed."""
     folder = BUILD / name
     corpus, seeds, log = folder / "corpus", folder / "seeds", folder / "log"
     for path in (corpus, seeds):
@@ -87,8 +87,9 @@ def _fuzzed(name: str, seconds: int) -> bool:
 
 
 def _apart(name: str, options: list[str], log: Path | None = None) -> int:
-    """Run libFuzzer in a process of its own, which it ends; return the exit code."""
-    # Not by `multiprocessing`: it ends the process before libFuzzer has written the failing input.
+    """Run libFuzzer in a child process, which libFuzzer ends; return the exit code."""
+    # Not with `multiprocessing`: it ends the process before libFuzzer has written the failing
+    # input.
     child = os.fork()
     if not child:
         _inside(name, options, log)

@@ -1,4 +1,4 @@
-"""Targets: the Python client's parsers of answers, and an audit's of stored bytes."""
+"""Targets: the Python client's parsers of answers, and the parsers of stored bytes in an audit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tuskpoint_server.core.values import pack_frame
 
 @target(received_seeds.trail_batches, Form.JSON)
 def trail_batch(data: bytes) -> None:
-    """A batch of the audit trail."""
+    """Parse a batch of the audit trail."""
     batch = admin_service_pb2.TrailBatch(batch_id="b", content=data)
     for entry in parsed(lambda: TrailReader().entries(batch), DataLoss) or ():
         read = parsed(partial(trail_entry, batch, entry), DataLoss)
@@ -59,13 +59,13 @@ class FailedCall(grpc.RpcError):
 
 @target(received_seeds.status_details, Form.MESSAGE)
 def status_details(data: bytes) -> None:
-    """The details of a failed call."""
+    """Parse the details of a failed call."""
     assert isinstance(from_rpc_error(FailedCall(data), "target"), TuskPointError)
 
 
 @target(received_seeds.call_errors, Form.MESSAGE)
 def call_error(data: bytes) -> None:
-    """The error of a call on a stream that goes on."""
+    """Parse the error of a call on a stream that stays open."""
     error = parsed(lambda: errors_pb2.CallError.FromString(data), DecodeError)
     if error is not None:
         assert isinstance(from_call_error(error), TuskPointError)
@@ -76,7 +76,7 @@ def call_error(data: bytes) -> None:
 
 @target(stored_seeds.segments)
 def audit_segment(data: bytes) -> None:
-    """A segment, and its values, as an audit reads it."""
+    """Parse a segment and its values, as an audit does."""
     parsed(lambda: audit_segments.content_size(data), MalformedError)
     read = parsed(lambda: audit_segments.read_segment(data, NAME), MalformedError)
     if read is not None:
@@ -85,19 +85,19 @@ def audit_segment(data: bytes) -> None:
 
 @target(stored_seeds.bundle_contents, Form.MESSAGE)
 def audit_segment_content(data: bytes) -> None:
-    """The message in a segment, as an audit reads it."""
+    """Parse the message in a segment, as an audit does."""
     audit_segment(stored_seeds.framed_segment(data))
 
 
 @target(stored_seeds.run_indexes, Form.JSON)
 def audit_run_index(data: bytes) -> None:
-    """The index of a run, as an audit reads it."""
+    """Parse the index of a run, as an audit does."""
     _audit_run(stored_seeds.framed_run(data), data)
 
 
 @target(stored_seeds.run_pages, Form.LINES)
 def audit_run_page(data: bytes) -> None:
-    """The lines in a page of a run, as an audit reads them."""
+    """Parse the lines in a page of a run, as an audit does."""
     index, frame = stored_seeds.index_over(data)
     _audit_run(pack_frame(index) + frame, index)
 
@@ -112,13 +112,13 @@ def _audit_run(data: bytes, index: bytes) -> None:
 
 @target(stored_seeds.catalogs, Form.JSON)
 def audit_catalog(data: bytes) -> None:
-    """A catalog, as an audit reads it."""
+    """Parse a catalog, as an audit does."""
     parsed(lambda: audit_runs.read_catalog(data, NAME), MalformedError)
 
 
 @target(stored_seeds.manifests, Form.JSON)
 def audit_manifest_(data: bytes) -> None:
-    """A manifest, as an audit reads and folds it."""
+    """Parse and fold a manifest, as an audit does."""
     read = parsed(lambda: audit_manifest._read(data, NAME), MalformedError)
     if read is not None:
         audit_records.fold(*read)
@@ -126,7 +126,7 @@ def audit_manifest_(data: bytes) -> None:
 
 @target(stored_seeds.records, Form.JSON)
 def audit_record(data: bytes) -> None:
-    """A record, as an audit reads it."""
+    """Parse a record, as an audit does."""
     read = parsed(lambda: audit_records.read_record(Fields.parse(data, NAME)), MalformedError)
     if read is not None:
         audit_records.fold(read.thread_id, [read, read])
@@ -135,7 +135,7 @@ def audit_record(data: bytes) -> None:
 
 @target(stored_seeds.sealed)
 def audit_sealed_(data: bytes) -> None:
-    """A sealed member, as an audit opens it."""
+    """Open a sealed member, as an audit does."""
     if audit_sealed.is_sealed(data):
         parsed(lambda: audit_sealed.wrapped_key(data), MalformedError)
     parsed(lambda: audit_sealed.opened(data, stored_seeds.SEALED_PLACE.key), MalformedError)
@@ -143,7 +143,7 @@ def audit_sealed_(data: bytes) -> None:
 
 @target(received_seeds.reports, Form.JSON)
 def audit_report_(data: bytes) -> None:
-    """The report of another auditor: compared, and read for the blobs that it lists."""
+    """Parse another auditor's report: compare it, and list its blobs."""
     text = data.decode(errors="replace")
     bad = audit_report.BadReport
     read = parsed(lambda: audit_report.read_report(text, "file"), bad)

@@ -1,7 +1,7 @@
 """Mutations of inputs: of the bytes alone, and of the JSON or the protobuf message in them.
 
-A random change of bytes seldom leaves valid JSON, or a message whose lengths fit. So an input is
-also taken apart, changed in one place, and put together again.
+A random change of bytes seldom leaves valid JSON, or a message whose lengths fit. So the mutations
+also parse an input, change one place, and serialize the result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 Mutate = Callable[[bytes, Random], bytes]
 
-_DEEP = 3000  # levels that no parser that calls itself survives
+_DEEP = 3000  # levels that no recursive parser survives
 _VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, -1, 7, 255, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63)),
     *(0.5, 1e300, float("nan"), float("inf"), "", "a", "\0", "\ud800", "ä", "x" * 300, "0" * 64),
@@ -22,11 +22,11 @@ _VALUES: tuple[Any, ...] = (
 )
 _NUMBERS = (0, 1, 2, 127, 128, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
-_Field = tuple[int, int, Any]  # number, wire type, value: an int, or bytes
+_Field = tuple[int, int, Any]  # field number, wire type, and value: an int, or bytes
 
 
 class Form(Enum):
-    """How the inputs of a target are made."""
+    """Form of a target's inputs."""
 
     BYTES = "bytes"
     JSON = "json"
@@ -37,13 +37,13 @@ class Form(Enum):
 
 
 def mutated(data: bytes, form: Form, random: Random, bytewise: Mutate | None = None) -> bytes:
-    """Return an input with one change, or a few.
+    """Return an input with one change or a few changes.
 
     Args:
         data: The input.
-        form: What is taken apart; half of the changes are of the bytes alone.
+        form: The form that is parsed; half of the changes are of the bytes alone.
         random: Makes the choices.
-        bytewise: Changes the bytes; `None`: as this module does.
+        bytewise: Changes the bytes; `None`: the function of this module.
     """
     bytewise = bytewise or of_bytes
     structured = _STRUCTURED.get(form)
@@ -54,7 +54,7 @@ def mutated(data: bytes, form: Form, random: Random, bytewise: Mutate | None = N
 
 
 def of_bytes(data: bytes, random: Random) -> bytes:
-    """Flip a bit, cut off, insert, overwrite, remove, or duplicate a stretch."""
+    """Flip a bit, or cut off, insert, overwrite, remove or duplicate a stretch of bytes."""
     at = random.randrange(len(data) + 1)
     end = min(len(data), at + random.choice((1, 2, 4, 8, random.randrange(1, len(data) + 2))))
     stretch = data[at:end]
@@ -77,7 +77,7 @@ def of_bytes(data: bytes, random: Random) -> bytes:
 
 
 def of_json(data: bytes, random: Random) -> bytes | None:
-    """Change one place of a JSON text; `None` if it is none."""
+    """Change one place of a JSON text; return `None` if the bytes are not JSON."""
     try:
         content = json.loads(data)
         if random.randrange(50) == 0:
@@ -89,7 +89,7 @@ def of_json(data: bytes, random: Random) -> bytes | None:
 
 
 def of_lines(data: bytes, random: Random) -> bytes | None:
-    """Change, duplicate, remove or move one line of JSON; `None` if the line is none."""
+    """Change, duplicate, remove or move one line of JSON; return `None` if the line is not JSON."""
     lines = data.split(b"\n")
     at = random.randrange(len(lines))
     match random.randrange(5):
@@ -108,7 +108,8 @@ def of_lines(data: bytes, random: Random) -> bytes | None:
 
 
 def of_message(data: bytes, random: Random) -> bytes | None:
-    """Change one field of a protobuf message or of a message in it; `None` if it is none."""
+    """Change one field of a protobuf message or of a nested message; return `None` for other
+    bytes."""
     fields = _fields(data)
     if not fields:
         return None
@@ -138,7 +139,7 @@ _STRUCTURED: dict[Form, Callable[[bytes, Random], bytes | None]] = {
 
 
 def _at_some_place(content: Any, random: Random) -> Any:
-    """Return JSON with a change at one place in it, mostly not at the top."""
+    """Return JSON with a change at one place, mostly below the top level."""
     places = list(content) if isinstance(content, dict) else range(len(_items(content)))
     if not places or random.random() < 0.15:
         return random.choice((*_VALUES, [content], {"a": content}, [content, content]))
@@ -165,7 +166,7 @@ def _items(content: Any) -> list[Any]:
 
 
 def _too_deep(data: bytes, random: Random) -> bytes:
-    """Put a value that is nested too deep into the place of another."""
+    """Replace a value with a value that is nested too deep."""
     opening, closing = random.choice(((b"[", b"]"), (b'{"a":', b"}")))
     value = opening * _DEEP + b"1" + closing * _DEEP
     places = [at for at, byte in enumerate(data) if byte in b":,"]
@@ -185,7 +186,7 @@ def _value(value: Any, random: Random) -> Any:
 
 
 def _fields(data: bytes) -> list[_Field]:
-    """Return the fields of a message; none if the bytes are not one."""
+    """Return the fields of a message; return none if the bytes are not a message."""
     fields: list[_Field] = []
     at = 0
     try:

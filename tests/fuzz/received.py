@@ -1,4 +1,4 @@
-"""Targets: the server's parsers of what callers, issuers, embedders and files say."""
+"""Targets: the server's parsers of input from callers, issuers, embedders and files."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _OF_ITEMS = (Reason.METADATA_NOT_JSON, Reason.INVALID_FIELD)
 
 @target(seeds.msgpack)
 def msgpack_value(data: bytes) -> None:
-    """A value in msgpack: its view, its excerpts and its text. No bytes make them fail."""
+    """Parse a value in msgpack. No bytes may make its view, its excerpts or its text fail."""
     _value("msgpack", data)
 
 
 @target(seeds.json_values, Form.JSON)
 def json_value(data: bytes) -> None:
-    """A value in JSON, the same."""
+    """Parse a value in JSON. No text may make its view, its excerpts or its text fail."""
     _value("json", data)
 
 
@@ -67,7 +67,7 @@ def _value(kind: str, data: bytes) -> None:
 
 @target(seeds.metadata, Form.JSON)
 def metadata(data: bytes) -> None:
-    """Metadata of a checkpoint, and what a rollback makes of it."""
+    """Parse the metadata of a checkpoint, and derive the metadata of a rollback."""
     if parsed(lambda: state.parse_metadata(data, "metadata_json"), Reason.METADATA_NOT_JSON):
         state.matches(data or b"{}", {"step": 1}, typed=True)
         made = lineage.rollback_metadata(data or b"{}", "ns", "root")
@@ -76,7 +76,7 @@ def metadata(data: bytes) -> None:
 
 @target(seeds.items, Form.JSON)
 def item(data: bytes) -> None:
-    """An item of a store, in the metadata that keeps it."""
+    """Parse an item of a store, in the metadata that contains the item."""
     if parsed(partial(_held_item, data), ValueError, *_OF_ITEMS):
         value = items.parse_value(items.value_in(data), "value")
         times = items.decode(data)
@@ -88,14 +88,14 @@ def item(data: bytes) -> None:
 
 
 def _held_item(metadata: bytes) -> bool:
-    state.parse_metadata(metadata, "metadata")  # a recovery checks it as any metadata before
+    state.parse_metadata(metadata, "metadata")  # A recovery checks all metadata first.
     items.check(metadata)
     return True
 
 
 @target(seeds.item_filters, Form.JSON)
 def item_filter(data: bytes) -> None:
-    """The filter of a search in a store."""
+    """Parse the filter of a search in a store."""
     wanted = parsed(lambda: state.parse_object(data, "filter_json"), *_OF_ITEMS)
     admits = parsed(lambda: items.filter_condition(wanted or {}), *_OF_ITEMS)
     for item in seeds.items() if admits else ():
@@ -114,7 +114,7 @@ _LISTINGS: tuple[tuple[positions.Parts, tuple[type, ...]], ...] = (
 
 @target(seeds.page_tokens)
 def page_token(data: bytes) -> None:
-    """A page token, or a cursor of a watch."""
+    """Parse a page token, or a cursor of a watch."""
     text = data.decode(errors="replace")
     for scope, kinds in _LISTINGS:
         parsed(
@@ -125,7 +125,7 @@ def page_token(data: bytes) -> None:
 
 @target(seeds.positions, Form.JSON)
 def position(data: bytes) -> None:
-    """The position in a page token or a cursor, under a right seal."""
+    """Parse the position in a page token or a cursor with a valid checksum."""
     payload = base64.urlsafe_b64encode(data).decode().rstrip("=")
     for scope, kinds in _LISTINGS:
         token = seeds.seal_of(scope, payload) + payload
@@ -141,37 +141,37 @@ def position(data: bytes) -> None:
 
 @target(seeds.token_files)
 def token_file(data: bytes) -> None:
-    """The file of tokens, certificates, issuers and quotas."""
+    """Parse the file of tokens, certificates, issuers and quotas."""
     parsed(lambda: parse_tokens(data, "--tokens file"), ConfigError)
 
 
 @target(seeds.token_entries, Form.JSON)
 def token_entries(data: bytes) -> None:
-    """The same, with the content in JSON."""
+    """Parse the file of tokens, certificates, issuers and quotas, with the content in JSON."""
     token_file(seeds.toml(data))
 
 
 @target(seeds.urls)
 def url(data: bytes) -> None:
-    """The URL of an issuer or of its keys."""
+    """Parse the URL of an issuer or of its keys."""
     is_safe_url(data.decode(errors="replace"))
 
 
 @target(seeds.retention_entries, Form.JSON)
 def retention_entries(data: bytes) -> None:
-    """The file of rules of retention, with the content in JSON."""
+    """Parse the file of retention rules, with the content in JSON."""
     retention_file(seeds.toml(data))
 
 
 @target(seeds.retention_files)
 def retention_file(data: bytes) -> None:
-    """The file of rules of retention."""
+    """Parse the file of retention rules."""
     parsed(lambda: parse_rules(data, "--retention-file file"), ConfigError)
 
 
 @target(seeds.key_files)
 def key_file(data: bytes) -> None:
-    """A file of keys, read by the server and by an audit."""
+    """Parse a key file, as the server and as an audit do."""
     text = data.decode("latin-1")
     parsed(lambda: local.parse_keys(text), ValueError)
     parsed(lambda: audit_keys.of_text(text, "tenant"), ValueError)
@@ -179,20 +179,20 @@ def key_file(data: bytes) -> None:
 
 @target(seeds.bearer_tokens)
 def bearer_token(data: bytes) -> None:
-    """A token of an OpenID Connect issuer, in a call's metadata."""
+    """Check a token of an OpenID Connect issuer, in a call's metadata."""
     parsed(lambda: seeds.issuers().accept(data.decode("latin-1")), Reason.CREDENTIAL_INVALID)
 
 
 @target(seeds.token_headers, Form.JSON)
 def token_header(data: bytes) -> None:
-    """The header of such a token, which nobody signed."""
+    """Check the unsigned header of an OpenID Connect token."""
     content = base64.urlsafe_b64encode(data).decode().rstrip("=")
     bearer_token(f"{content}.{seeds.bearer_tokens()[0].decode().partition('.')[2]}".encode())
 
 
 @target(seeds.claims, Form.JSON)
 def claims(data: bytes) -> None:
-    """The claims of a token that its issuer signed, and that nobody signed."""
+    """Check the claims of a token: with the issuer's signature, and without one."""
     token = seeds.signed_token(data)
     parsed(lambda: seeds.issuers().accept(token), Reason.CREDENTIAL_INVALID)
     parsed(lambda: OidcIssuers().accept(token), Reason.CREDENTIAL_INVALID)
@@ -200,14 +200,14 @@ def claims(data: bytes) -> None:
 
 @target(seeds.key_sets, Form.JSON)
 def issuer_keys(data: bytes) -> None:
-    """The keys that an issuer publishes."""
+    """Parse the keys that an issuer publishes."""
     content = parsed(lambda: json.loads(data), ValueError, RecursionError)
     parsed(lambda: usable_keys(content), InvalidAnswerError)
 
 
 @target(seeds.embeddings, Form.JSON)
 def embeddings(data: bytes) -> None:
-    """The answer of an embedder."""
+    """Parse the answer of an embedder."""
     parsed(lambda: openai._read(data, 2), ValueError)
 
 
@@ -216,7 +216,7 @@ def embeddings(data: bytes) -> None:
 
 @target(seeds.json_requests, Form.JSON)
 def json_request(data: bytes) -> None:
-    """A request as JSON; what is read is the same after it is written and read again."""
+    """Parse a request in JSON; the request is the same after it is written and read again."""
     kind = checkpoint_service_pb2.SaveCheckpointRequest
     request = parsed(lambda: json_text._parse(kind, JsonText(data)), Reason.INVALID_FIELD)
     if request is not None:
@@ -233,7 +233,7 @@ def json_request(data: bytes) -> None:
 
 @target(seeds.adoptions, Form.MESSAGE)
 def adoption(data: bytes) -> None:
-    """A request to adopt a descriptor, up to the check of its signature."""
+    """Parse a request to adopt a descriptor, up to the check of its signature."""
     kind = handoff_service_pb2.AdoptHandoffRequest
     request = parsed(lambda: parsed_request(kind, data), Reason.INVALID_FIELD)
     if request is None:
@@ -260,7 +260,7 @@ def _checked(
 
 @target(seeds.descriptors, Form.JSON)
 def descriptor(data: bytes) -> None:
-    """The descriptor of a hand-off as a client is given it."""
+    """Parse the descriptor of a hand-off as a client receives it."""
     read = parsed(lambda: read_descriptor(data), InvalidDescriptor)
     if read is not None:
         same(read_descriptor(read.to_json()), read)

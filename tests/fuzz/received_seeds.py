@@ -1,4 +1,4 @@
-"""Valid inputs of the parsers of what others send, and ways into what is sealed or signed."""
+"""Valid inputs of the parsers of received bytes, and functions that seal or sign an input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _extension(code: int, payload: bytes) -> bytes:
 
 
 def msgpack() -> list[bytes]:
-    """Values with LangGraph's extensions, whose writer is not a requirement of this project."""
+    """Values with LangGraph's extensions; their writer is not a dependency of this project."""
     named = (_text("langgraph.types"), _text("Send"))
     numbers = b"\x01\xff\xcd\x01\x00\xcf" + b"\xff" * 8 + b"\xcb\x3f\xf8" + bytes(6)
     extensions = [
@@ -114,7 +114,7 @@ def positions() -> list[bytes]:
 
 
 def seal_of(scope: Any, payload: str) -> str:
-    """Return the seal of a payload: it has no secret, so that any caller can make it."""
+    """Return the checksum of a payload, which every caller can compute: it has no secret."""
     bound = json.dumps(["tuskpoint position", *scope, payload])
     return hashlib.sha256(bound.encode()).hexdigest()[:32]
 
@@ -145,7 +145,7 @@ _TIME = re.compile(r'"(\d{4}-\d\d-\d\d[ T][^"]*)"')
 
 
 def toml(data: bytes) -> bytes:
-    """Return JSON as TOML, as far as TOML can say it; times without quotation marks."""
+    """Return JSON as TOML, as far as TOML can express it; times are without quotation marks."""
     try:
         content = json.loads(data)
         return "".join(f"{json.dumps(key)} = {_inline(content[key])}\n" for key in content).encode()
@@ -187,7 +187,7 @@ def _jwk() -> dict[str, str]:
 
 
 def issuers() -> OidcIssuers:
-    """Return an issuer, of which the keys are known."""
+    """Return an issuer whose keys are known."""
     known = {_URL: Issuer("aud", tenant_claim="org", scope_claim="scope")}
     return OidcIssuers(_issuers=known, _keys={_URL: _known_keys()})
 
@@ -198,7 +198,7 @@ def _known_keys() -> dict[str, jwt.PyJWK]:
 
 
 def signed_token(claims: bytes) -> str:
-    """Return a token of the issuer with this content."""
+    """Return a token of the issuer with these claims."""
     return jwt.api_jws.encode(claims, _PRIVATE, "EdDSA", {"kid": "k"})
 
 
@@ -270,7 +270,7 @@ def adoptions() -> list[bytes]:
 
 
 def json_requests() -> list[bytes]:
-    """Requests as JSON over HTTP: one with every kind of field, and one with other names."""
+    """Requests as JSON over HTTP: with every kind of field, and with the other names of fields."""
     save = save_request(
         channels=[channel("a", b"data"), channel("b", inherit={})],
         vector=[1.0, -0.5],
@@ -313,7 +313,8 @@ def status_details() -> list[bytes]:
 
 
 def status_with_delay(seconds: int) -> bytes:
-    """Return the details of a call that asks for a retry after a time that no clock holds."""
+    """Return the details of a call that asks for a retry after a delay beyond the range of
+    clocks."""
     retry = error_details_pb2.RetryInfo()
     retry.retry_delay.seconds = seconds
     packed = any_pb2.Any()
@@ -322,7 +323,7 @@ def status_with_delay(seconds: int) -> bytes:
 
 
 def call_error_with_delay(seconds: int) -> bytes:
-    """Return the same as the error of a call on a stream."""
+    """Return the error of a call on a stream with a retry delay beyond the range of clocks."""
     error = errors_pb2.CallError(code=3, message="m")
     error.retry_after.seconds = seconds
     return error.SerializeToString()

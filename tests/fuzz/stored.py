@@ -43,7 +43,7 @@ whole = partial(segment_reading.whole_value, name=NAME)
 
 @target(seeds.segments)
 def segment(data: bytes) -> None:
-    """A stored segment, and the values in it."""
+    """Parse a stored segment and its values."""
     read = parsed(lambda: segment_reading.decode_segment(data, NAME), MALFORMED)
     if read is None:
         return
@@ -62,13 +62,13 @@ def segment(data: bytes) -> None:
 
 @target(seeds.segment_contents, Form.MESSAGE)
 def segment_content(data: bytes) -> None:
-    """The message in a segment."""
+    """Parse the message in a segment."""
     segment(seeds.framed_segment(data))
 
 
 @target(seeds.bundles)
 def bundle(data: bytes) -> None:
-    """A bundle, which can be handed off again."""
+    """Parse a bundle, which a server can hand off again."""
     closure = parsed(lambda: bundles.decode_bundle(data, NAME), MALFORMED)
     if closure is not None:
         again = bundles.decode_bundle(bundles.encode_bundle(closure), NAME)
@@ -77,13 +77,13 @@ def bundle(data: bytes) -> None:
 
 @target(seeds.bundle_contents, Form.MESSAGE)
 def bundle_content(data: bytes) -> None:
-    """The message in a bundle."""
+    """Parse the message in a bundle."""
     bundle(seeds.framed_segment(data))
 
 
 @target(seeds.states, Form.MESSAGE)
 def state_(data: bytes) -> None:
-    """A stored state."""
+    """Parse a stored state."""
     if parsed(lambda: segment_reading.state_digests(data, NAME), MALFORMED) is not None:
         read = state.decode_state(data, {})
         same(state.decode_state(state.encode_state(read.frame, read.channels), {}), read)
@@ -91,7 +91,7 @@ def state_(data: bytes) -> None:
 
 @target(seeds.delta_bases, Form.MESSAGE)
 def delta_base(data: bytes) -> None:
-    """A stored delta base."""
+    """Parse a delta base."""
     read = parsed(lambda: delta_bases.decode_delta_base(data, NAME), MALFORMED)
     if read is not None:
         same(delta_bases.decode_delta_base(delta_bases.encode_delta_base(read), NAME), read)
@@ -99,7 +99,7 @@ def delta_base(data: bytes) -> None:
 
 @target(seeds.sealed)
 def sealed_header(data: bytes) -> None:
-    """A sealed member, opened with a key and without one."""
+    """Open a sealed member, with a key and without one."""
     for location in (seeds.SEALED_PLACE, replace(seeds.SEALED_PLACE, key=b"")):
         parsed(partial(sealing.open_member, data, location), MALFORMED, Reason.KEY_MISSING)
     parsed(lambda: sealing.wrapped_key(data, NAME), MALFORMED)
@@ -110,7 +110,7 @@ def sealed_header(data: bytes) -> None:
 
 @target(seeds.records, Form.JSON)
 def record(data: bytes) -> None:
-    """A record, and the same as a line of a run."""
+    """Parse a record, and the same record as a line of a run."""
     read = parsed(lambda: records.decode_record(data, NAME), MALFORMED)
     if read is not None:
         stored = stored_json.dump(records.record_json(read))
@@ -125,13 +125,13 @@ def record(data: bytes) -> None:
 
 @target(seeds.runs)
 def run(data: bytes) -> None:
-    """A stored run under the reference to it that its index suggests."""
+    """Parse a stored run under the reference that its index suggests."""
     _run(data, seeds.index_of(data))
 
 
 @target(seeds.run_indexes, Form.JSON)
 def run_index(data: bytes) -> None:
-    """The index of a run."""
+    """Parse the index of a run."""
     _run(seeds.framed_run(data), data)
 
 
@@ -144,7 +144,7 @@ def _run(data: bytes, index: bytes) -> None:
 
 @target(seeds.run_pages, Form.LINES)
 def run_page(data: bytes) -> None:
-    """The lines in a page of a run, as far as they are in order."""
+    """Parse the lines in a page of a run, as far as they are in order."""
     frame = pack_frame(data)
     lines = data.decode(errors="replace").split("\n")[:-1]
     line_positions = parsed(
@@ -160,7 +160,7 @@ def run_page(data: bytes) -> None:
 
 @target(seeds.catalogs, Form.JSON)
 def catalog(data: bytes) -> None:
-    """A catalog."""
+    """Parse a catalog."""
     read = parsed(lambda: catalogs.decode_catalog(data, NAME), MALFORMED)
     if read is not None:
         same(catalogs.decode_catalog(catalogs.encode_catalog(read), NAME), read)
@@ -168,7 +168,7 @@ def catalog(data: bytes) -> None:
 
 @target(seeds.manifests, Form.JSON)
 def manifest(data: bytes) -> None:
-    """The stored manifest of a thread."""
+    """Parse the stored manifest of a thread."""
     read = parsed(lambda: manifests.decode_manifest(data, NAME), MALFORMED)
     if read is not None:
         read.needed()
@@ -179,7 +179,7 @@ def manifest(data: bytes) -> None:
 
 @target(seeds.parts, Form.JSON)
 def parts(data: bytes) -> None:
-    """A list of parts, read by the server and by an audit."""
+    """Parse a list of parts, as the server and as an audit do."""
     at = BlobLocation(bytes(32), len(data), NAME)
     parsed(lambda: stored_json.decode_parts(data, at, 1 << 30), MALFORMED)
     parsed(lambda: read_part_list(data, NAME, 1 << 30), MalformedError)
@@ -189,7 +189,7 @@ def parts(data: bytes) -> None:
 
 
 class OneBlob(PackStore):
-    """A store that has one blob."""
+    """A blob store with one blob."""
 
     backend = "memory"
     threads = 1
@@ -226,7 +226,7 @@ class OneBlob(PackStore):
 
 @target(seeds.packs)
 def pack(data: bytes) -> None:
-    """A pack of members in a directory or a bucket."""
+    """Parse a pack of members in a directory or a bucket."""
     store = OneBlob(data)
     broken = (MALFORMED, Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
     locations = parsed(store.listed, MALFORMED)
@@ -240,13 +240,13 @@ def pack(data: bytes) -> None:
 
 @target(seeds.quilts)
 def quilt_(data: bytes) -> None:
-    """A quilt; the input is its first columns, one after another."""
+    """Parse a quilt; the input is its first columns, one after another."""
     parsed(lambda: quilt.parse_quilt(seeds.laid_out(data)), ValueError)
 
 
 @target(seeds.walrus_answers, Form.JSON)
 def walrus_answer(data: bytes) -> None:
-    """What publishers and aggregators answer."""
+    """Parse the answers of publishers and aggregators."""
     parsed(lambda: answers.parse_blob_result(data), ValueError, RequestFailedError)
     parsed(lambda: answers.parse_quilt_result(data, ["a"]), ValueError, RequestFailedError)
     for patch in parsed(lambda: answers.parse_patches(data), ValueError) or ():

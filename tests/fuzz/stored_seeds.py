@@ -1,4 +1,4 @@
-"""Valid stored bytes, made by the project's own writers, and ways into what they pack."""
+"""Valid stored bytes from the project's own writers, and functions that pack an input."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def records() -> list[bytes]:
 
 
 class _Put:
-    """Keeps what a put stores."""
+    """Keeps the bytes of a put."""
 
     def __init__(self) -> None:
         self.stored: dict[bytes, bytes] = {}
@@ -203,7 +203,7 @@ def runs() -> list[bytes]:
 
 
 def index_of(data: bytes) -> bytes:
-    """Return the index of a stored run; any bytes if it has none."""
+    """Return the index of a stored run; return any bytes if the run has no index."""
     try:
         return unpack_frame(data[: frame_size(data, NAME)], NAME, 1 << 20)
     except Refusal:
@@ -223,12 +223,12 @@ _PAGES = runs()[0][frame_size(runs()[0], NAME) :]
 
 
 def framed_run(index: bytes) -> bytes:
-    """Return the stored run of an index, with the pages of the first run if it has any."""
+    """Return the stored run of an index, with the pages of the first run if the index has pages."""
     return pack_frame(index) + (_PAGES if b'"pages"' in index else b"")
 
 
 def reference(index: bytes) -> run_format.RunRef:
-    """Return the reference to a run that its index fits, as far as the index makes sense."""
+    """Return a reference to a run that fits the index, as far as the index is valid."""
     try:
         content = json.loads(index)
         inside = content.get("runs") or content["pages"]
@@ -297,7 +297,7 @@ def packs() -> list[bytes]:
 
 
 def laid_out(columns: bytes) -> bytes:
-    """Return the smallest raw quilt whose first columns hold these bytes, one after another."""
+    """Return the smallest raw quilt whose first columns contain these bytes, one after another."""
     symbol = 2
     raw = bytearray(SYMBOLS * symbol)
     height = ROWS * symbol
@@ -330,7 +330,7 @@ BLOB_ID = base64.urlsafe_b64encode(bytes(32)).decode().rstrip("=")
 
 
 def walrus_answers() -> list[bytes]:
-    """Answers in the form of the Walrus SDK, which no writer of this project makes."""
+    """Answers in the form of the Walrus SDK; this project has no writer of them."""
     storage = {"id": "0x2", "startEpoch": 1, "endEpoch": 3, "storageSize": 66_034_000}
     blob = {"id": "0x1", "registeredEpoch": 1, "blobId": BLOB_ID, "size": 17, "storage": storage}
     scratch = {"registerFromScratch": {"encodedLength": 66_034_000, "epochsAhead": 1}}

@@ -1,4 +1,4 @@
-"""What a target is, what it may do, and the list of all."""
+"""The type of a target, its allowed outcomes, and the list of all targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz.mutations import Form
 from tuskpoint_server.core.errors import Reason, Refusal
 
 NAME = "blob"
-"""The blob that stored bytes are said to be of."""
+"""Blob ID that targets give to stored bytes."""
 
 MALFORMED = Reason.BLOB_MALFORMED
 T = TypeVar("T")
@@ -31,7 +31,7 @@ TARGETS: dict[str, Target] = {}
 def target(
     made: Callable[[], list[bytes]], form: Form = Form.BYTES
 ) -> Callable[[Callable[[bytes], None]], Callable[[bytes], None]]:
-    """Add a function to `TARGETS`, under its name."""
+    """Add a function to `TARGETS` under its name."""
 
     def add(parse: Callable[[bytes], None]) -> Callable[[bytes], None]:
         TARGETS[parse.__name__.removesuffix("_")] = Target(parse, form, made)
@@ -41,7 +41,7 @@ def target(
 
 
 def parsed(parse: Callable[[], T], *documented: type[Exception] | Reason) -> T | None:
-    """Return what a parser returns; `None` if it raised what its documentation names."""
+    """Return the result of a parser; return `None` if the parser raised a documented error."""
     try:
         return parse()
     except Exception as error:
@@ -50,11 +50,11 @@ def parsed(parse: Callable[[], T], *documented: type[Exception] | Reason) -> T |
         if not isinstance(error, kinds) and reason not in documented:
             raise
         said = [str(error), *(error.metadata.values() if isinstance(error, Refusal) else ())]
-        "".join(said).encode()  # it goes to callers and logs
+        "".join(said).encode()  # The message goes to callers and logs, so it must be encodable.
         return None
 
 
 def same(before: object, after: object) -> None:
-    """Fail unless two things are equal; NaN, which a version may be, equals itself here."""
+    """Fail unless two things are equal; NaN, a possible version, equals itself here."""
     if before != after and repr(before) != repr(after):
         raise AssertionError(f"{before!r:.2000} became {after!r:.2000}")

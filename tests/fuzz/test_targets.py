@@ -1,6 +1,7 @@
-"""The targets of the fuzzer over their seeds, over mutated ones, and over inputs that once failed.
+"""The fuzzer's targets accept their seeds, mutated seeds, and inputs that once failed.
 
-`make fuzz` looks for further inputs; this keeps the targets working, and defects from coming back.
+`make fuzz` searches for further inputs; this module keeps the targets working, and prevents the
+return of fixed defects.
 """
 
 from __future__ import annotations
@@ -63,12 +64,13 @@ FAILED: tuple[tuple[str, bytes], ...] = (
     ("issuer_keys", b'[{"kty":"oct","kid":"k"}]'),
     ("issuer_keys", b'[{"kty":"RSA","n":"!","e":"AQAB"}]'),
 )
-"""Target and input of the defects that were found; some need the oldest PyJWT that is allowed."""
+"""Target and input of each defect that the fuzzer found; some inputs need the oldest PyJWT
+allowed."""
 
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Fail an allocation that a forged size asks for, where the system can."""
+    """Fail an allocation of a forged size, on systems that can limit memory."""
     if sys.platform != "linux":
         yield
         return
@@ -111,7 +113,7 @@ def test_an_undocumented_exception_is_a_failure() -> None:
     assert parsed(refuse, Reason.BLOB_MALFORMED) is None
     with pytest.raises(Exception, match="a text"):
         parsed(refuse, Reason.KEY_MISSING, ValueError)
-    with pytest.raises(UnicodeEncodeError):  # nobody can be told this
+    with pytest.raises(UnicodeEncodeError):  # No error message can contain this text.
         parsed(
             lambda: (_ for _ in ()).throw(malformed_bytes("blob", "\ud800")), Reason.BLOB_MALFORMED
         )

@@ -176,7 +176,7 @@ function Banner({ following }: { following: Following }) {
         "This thread was deleted. This page shows its last state until you leave it."}
       {standing === "began-again" && (
         <>
-          This thread was deleted and began again.{" "}
+          This thread was deleted and created again.{" "}
           <button type="button" onClick={() => window.location.reload()}>
             Show the new one
           </button>

@@ -1,4 +1,5 @@
-"""Fills a server of layout 1, whose address is the argument; flush with `--flush-interval 3600`."""
+"""Fills a server of layout 1 at the address in the argument; run it with `--flush-interval
+3600`."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ def plan(_: State) -> State:
 
 
 def edit(_: State) -> State:
-    """Return the text with a small change: it is stored as a patch."""
+    """Return the text with a small change, so that it is stored as a patch."""
     return {"notes": ["a"], "text": "x" * 2990 + "edited"}
 
 
 def ask(_: State) -> dict[str, list[str]]:
-    """Wait for a person."""
+    """Interrupt the graph with a question to a person."""
     return {"notes": [interrupt("Publish?")]}
 
 
