@@ -45,7 +45,7 @@ class StoreLimits:
     """Limits of one put; `None` means no limit. Sizes are in bytes."""
 
     max_members: int | None = None
-    max_put_bytes: int | None = None  # of all members of a put together, as computed by `measure`
+    max_put_bytes: int | None = None  # size of all members of a put, as computed by `measure`
     max_member_bytes: int | None = None  # larger content must be cut into several members
     puts_at_once: int = 1
     measure: Callable[[Sequence[int]], int] = sum

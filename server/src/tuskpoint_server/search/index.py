@@ -162,7 +162,7 @@ class IndexRows:
         # The position of a walk is only in memory: after a restart the walk starts again, and
         # changes nothing where it was before.
         self._walk: change_feed.Walk | None = None
-        self._damaged: dict[int, _DamagedThread] = {}  # by number of the thread
+        self._damaged: dict[int, _DamagedThread] = {}  # damaged threads by number
 
     async def take(self, limit: int) -> change_feed.Stretch:
         """Return the next changes, of all tenants, that the index has to follow, oldest first.

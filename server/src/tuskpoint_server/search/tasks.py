@@ -293,7 +293,7 @@ class EmbeddingTask:
         self._late: dict[str, frozenset[int]] = {}
         self._refused: dict[
             tuple[int, int], _RefusedText
-        ] = {}  # by number and `seq` of the document
+        ] = {}  # refused texts by number and `seq` of the document
         self.ready = self._adopted = False
         self._task = asyncio.create_task(self._run(), name="search-embedding")
 

@@ -51,7 +51,7 @@ _ALL = 2**62
 _Progress = tuple[int, int, int]
 
 
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0  # between two checks of the bound
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0  # pause between two checks of the bound
 
 
 @dataclass(frozen=True, slots=True)

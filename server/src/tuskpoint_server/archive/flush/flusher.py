@@ -33,7 +33,7 @@ from .waiting import (
 
 _log = logging.getLogger(__name__)
 
-_FIRST_LOOKS_S = 0.25  # between two checks of the leader's progress, while a caller is new
+_FIRST_LOOKS_S = 0.25  # pause between checks of the leader's progress, while a caller is new
 # flushes in a row that certify nothing, after which the next flush waits a little
 _IDLE_FLUSHES = 16
 
@@ -67,7 +67,7 @@ class TenantFlusher:
         self.trouble: FlushTrouble | None = None
         self.turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._waiters: dict[FlushWaiter, None] = {}  # in the order of arrival
+        self._waiters: dict[FlushWaiter, None] = {}  # waiting callers, in the order of arrival
         self._wake = asyncio.Event()
         self._urgent = self._ending = self._stopped = False
         self._backoff = Backoff(

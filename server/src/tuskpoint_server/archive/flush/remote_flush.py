@@ -24,7 +24,7 @@ from .flusher import FlushTrouble, TenantFlusher, text_of
 
 _log = logging.getLogger(__name__)
 
-_GATHER_S = 0.02  # between two checks of what is certified, while many changes arrive
+_GATHER_S = 0.02  # pause between checks of certified changes, while many arrive
 
 
 class RemoteFlush:

@@ -78,7 +78,7 @@ class WritesRecord(Record):
     checkpoint_ns: str
     checkpoint_id: str
     segment: bytes
-    held_ns: str | None = None  # as `CheckpointRecord.held_ns`
+    held_ns: str | None = None  # the same as `CheckpointRecord.held_ns`
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class StoredCheckpoint:
     state_only: bool = False  # whether the first segment has none of the writes
     values: list[SegmentValue] = field(
         default_factory=list
-    )  # that the segment carries, without patches
+    )  # values that the segment carries, without patches
 
     def put(self, batch: UnitOfWork, log: ThreadCacheEntry) -> None:
         """Insert the checkpoint, without its writes and values."""

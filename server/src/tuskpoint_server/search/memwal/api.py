@@ -75,7 +75,7 @@ class RelayerError(Exception):
         problem: str,
         *,
         unsure: bool = False,  # whether the call may have been carried out anyway
-        retry_after_s: float | None = None,  # as the relayer requested
+        retry_after_s: float | None = None,  # pause that the relayer requested
     ) -> None:
         self.trouble = trouble
         self.unsure = unsure
