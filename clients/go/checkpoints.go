@@ -77,7 +77,7 @@ func (c *Client) find(
 		return nil, &Error{
 			Status:   codes.NotFound,
 			Reason:   "CHECKPOINT_NOT_FOUND",
-			Message:  fmt.Sprintf("no thread has checkpoint %q: List shows the existing ones", checkpointID),
+			Message:  fmt.Sprintf("checkpoint %q not found in any thread; List lists all checkpoints", checkpointID),
 			Metadata: map[string]string{"checkpoint_id": checkpointID},
 			kind:     notFound,
 		}

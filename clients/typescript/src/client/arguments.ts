@@ -27,10 +27,12 @@ export function refOf(threadId: string, options: CheckpointOptions): Reference {
 
 /** Return the error of a checkpoint that does not exist. */
 export function notFound({ threadId, checkpointNs, checkpointId }: Reference): NotFound {
-  const which = checkpointId === "" ? "checkpoint" : `checkpoint '${checkpointId}'`;
+  const where =
+    checkpointNs === "" ? `thread '${threadId}'` : `thread '${threadId}' (namespace '${checkpointNs}')`;
   return new NotFound(
-    `no ${which} in namespace '${checkpointNs}' of thread '${threadId}': list(thread) shows the ` +
-      "existing ones",
+    checkpointId === ""
+      ? `${where} has no checkpoint, or does not exist; listThreads() lists the threads`
+      : `checkpoint '${checkpointId}' not found in ${where}; list(thread) lists the thread's checkpoints`,
     {
       status: "NOT_FOUND",
       reason: "CHECKPOINT_NOT_FOUND",

@@ -139,7 +139,7 @@ function onlyOne(checkpointId: string, found: readonly Reference[]): Reference {
   const [first, ...others] = found;
   if (first === undefined) {
     throw new NotFound(
-      `no thread has checkpoint '${checkpointId}': list(undefined) shows the existing ones`,
+      `checkpoint '${checkpointId}' not found in any thread; list(undefined) lists all checkpoints`,
       {
         status: "NOT_FOUND",
         reason: "CHECKPOINT_NOT_FOUND",

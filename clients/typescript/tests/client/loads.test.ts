@@ -60,7 +60,7 @@ test("a checkpoint that no thread has, and none at all, are refused", async () =
     reason: "CHECKPOINT_NOT_FOUND",
     metadata: { checkpoint_id: "nowhere" },
   });
-  expect(absent.message).toContain("no thread has checkpoint 'nowhere'");
+  expect(absent.message).toContain("checkpoint 'nowhere' not found in any thread");
   expect(nothing).toBeInstanceOf(InvalidRequest);
   expect(nothing.message).toBe("threadId: pass a threadId, a checkpointId, or both");
   expect((await failure(client.load(undefined, text))).metadata).toEqual({ field: "options" });

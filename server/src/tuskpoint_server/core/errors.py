@@ -78,7 +78,7 @@ class Reason(Enum):
     )
     CHECKPOINT_NOT_FOUND = Status.NOT_FOUND.says(
         "{what} not found in namespace '{checkpoint_ns}' of thread '{thread_id}'",
-        "list the checkpoints of the thread",
+        "check the IDs, or list the threads and their checkpoints",
     )
     THREAD_NOT_FOUND = Status.NOT_FOUND.says(
         "thread '{thread_id}' not found or deleted", "check the ID, or list the threads"

@@ -142,7 +142,7 @@ def only_one(
         return refs[0]
     if not refs:
         raise NotFound(
-            f"no thread has checkpoint '{checkpoint_id}': list() lists the existing ones",
+            f"checkpoint '{checkpoint_id}' not found in any thread; list() lists all checkpoints",
             status="NOT_FOUND",
             reason="CHECKPOINT_NOT_FOUND",
             metadata={"checkpoint_id": checkpoint_id},
@@ -160,10 +160,18 @@ def only_one(
 
 def not_found(reference: checkpoint.CheckpointRef) -> NotFound:
     """Return the error for a checkpoint that does not exist."""
-    name = f"checkpoint '{reference.checkpoint_id}'" if reference.checkpoint_id else "checkpoint"
+    where = f"thread '{reference.thread_id}'"
+    if reference.checkpoint_ns:
+        where += f" (namespace '{reference.checkpoint_ns}')"
+    if reference.checkpoint_id:
+        problem = (
+            f"checkpoint '{reference.checkpoint_id}' not found in {where}; "
+            "list(thread_id) lists the thread's checkpoints"
+        )
+    else:
+        problem = f"{where} has no checkpoint, or does not exist; list_threads() lists the threads"
     return NotFound(
-        f"no {name} in namespace '{reference.checkpoint_ns}' of thread '{reference.thread_id}': "
-        "list(thread) shows the existing ones",
+        problem,
         status="NOT_FOUND",
         reason="CHECKPOINT_NOT_FOUND",
         metadata={
