@@ -19,10 +19,10 @@ export default defineConfig({
   },
   test: {
     include: ["tests/**/*.test.ts"],
-    // Servers are started before the first test and in some tests, which takes long on a busy machine.
+    // Servers are started before the first test and in some tests, which is slow on a busy machine.
     hookTimeout: 120_000,
     testTimeout: 120_000,
-    // Two, because a server and a client keep a core busy together.
+    // Two workers, because a server and a client together keep a core busy.
     maxWorkers: 2,
   },
 });

@@ -1,4 +1,4 @@
-/** The calls of the client's own layer, by the names that scenarios have for them. */
+/** The calls of the client's own layer, by their names in scenarios. */
 
 import { Client, type Descriptor, type DurabilityName } from "../src/index.js";
 import type { Json } from "../src/messages/json.js";
@@ -9,7 +9,7 @@ type Action = (client: Client, given: Given, world: World) => Promise<Json>;
 
 const CONNECT_MS = 2_000;
 
-/** Name to what it does. */
+/** Action of each name. */
 export const ACTIONS: Readonly<Record<string, Action>> = {
   save,
   load,

@@ -1,4 +1,6 @@
-/** What the steps of interop scenarios do, with this client: see `tests/interop/scenarios/README.md`. */
+/**
+ * Runs the steps of interop scenarios with this client: see `tests/interop/scenarios/README.md`.
+ */
 
 import {
   createRegistry,
@@ -36,15 +38,18 @@ const REGISTRY = createRegistry(
 const NOBODY = "nobody";
 const DEADLINE_MS = 60_000;
 
-/** Where things are. */
+/** The addresses and credentials of the servers that scenarios use. */
 export interface World {
-  /** Name of the client that plays. */
+  /** Name of the client that runs the scenarios. */
   readonly client: string;
-  /** The server, which speaks TLS. */
+  /** Address of the server with TLS. */
   readonly target: string;
-  /** Certificate of who signed the server's; empty: the server speaks plaintext. */
+  /**
+   * Certificate of the authority that signed the server's certificate; empty: the server has no
+   * TLS.
+   */
   readonly ca_file: string;
-  /** Identity to its token. */
+  /** Token of each identity. */
   readonly tokens: Readonly<Record<string, string>>;
   /** An address where nothing listens. */
   readonly dead_target: string;
@@ -65,13 +70,13 @@ export interface Step {
   readonly bind?: Record<string, string>;
 }
 
-/** Makes the calls of steps. */
+/** Makes the calls of the steps. */
 export class Player {
   readonly world: World;
   readonly #clients = new Map<string, Client>();
   readonly #connections = new Map<string, Connection>();
 
-  /** @param world - Where things are. */
+  /** @param world - The addresses and credentials of the servers. */
   constructor(world: World) {
     this.world = world;
   }

@@ -1,9 +1,9 @@
 /**
- * Plays the interop scenarios with this client:
+ * Runs the interop scenarios with this client:
  *
  *     node build/scenarios/run.js scenarios.json world.json
  *
- * What it reads and prints is in `tests/interop/scenarios/README.md`.
+ * The format of the input and of the output is in `tests/interop/scenarios/README.md`.
  */
 
 import { readFileSync } from "node:fs";
@@ -21,7 +21,7 @@ interface Scenario {
   readonly export?: readonly string[];
 }
 
-/** What is printed of a scenario. */
+/** The printed result of a scenario. */
 interface Outcome {
   readonly name: string;
   readonly ok: boolean;
@@ -29,7 +29,7 @@ interface Outcome {
   readonly exports?: Json;
 }
 
-/** Play all scenarios; return the exit status. */
+/** Run all scenarios; return the exit status. */
 async function main(paths: readonly string[]): Promise<number> {
   let scenarios: readonly Scenario[];
   let player: Player;
@@ -62,7 +62,7 @@ function scenariosOf(given: unknown): readonly Scenario[] {
   return scenarios;
 }
 
-/** Play the steps of a scenario. */
+/** Run the steps of a scenario. */
 async function play(player: Player, scenario: Scenario): Promise<Outcome> {
   const { name } = scenario;
   const { client, target, dead_target } = player.world;
@@ -79,7 +79,7 @@ async function play(player: Player, scenario: Scenario): Promise<Outcome> {
   return { name, ok: true, ...(exported && { exports: Object.fromEntries(exported) }) };
 }
 
-/** Play a step and bind its variables; return what went wrong, or nothing. */
+/** Run a step and bind its variables; return a message about its failure, or nothing. */
 async function playStep(player: Player, step: Step, variables: Variables): Promise<string> {
   try {
     const { bind = {}, ...rest } = step;
@@ -97,7 +97,7 @@ async function playStep(player: Player, step: Step, variables: Variables): Promi
   }
 }
 
-/** Return the result of a step, or null if it failed as it had to. */
+/** Return the result of a step, or null if the step failed as expected. */
 async function outcome(player: Player, step: Step): Promise<Json> {
   let result: Json;
   try {

@@ -1,7 +1,7 @@
 /**
- * The values of interop scenarios: variables and made values put in, results matched.
+ * The values of interop scenarios: inserts variables and generated values, matches results.
  *
- * What the forms mean is in `tests/interop/scenarios/README.md`.
+ * The meaning of the forms is in `tests/interop/scenarios/README.md`.
  */
 
 import type { Json, JsonObject } from "../src/messages/json.js";
@@ -9,13 +9,13 @@ import type { Json, JsonObject } from "../src/messages/json.js";
 const WHOLE = /^\$([a-z_]+)$/;
 const INSIDE = /\$\$|\$\{([a-z_]+)\}/g;
 
-/** Name to value. */
+/** Value of each name. */
 export type Variables = Record<string, Json>;
 
-/** A result is not what was expected; its message says where and how. */
+/** The result differs from the expected value; the message has the place and the difference. */
 export class Mismatch extends Error {}
 
-/** Return a value with its variables and made values put in. */
+/** Return a value with its variables and generated values inserted. */
 export function fill(value: Json, variables: Variables): Json {
   if (typeof value === "string") {
     return fillText(value, variables);
@@ -26,7 +26,10 @@ export function fill(value: Json, variables: Variables): Json {
   return isObject(value) ? fillObject(value, variables) : value;
 }
 
-/** Return what lies at a path such as "checkpoint.ref" or "0.thread_id"; all, if it is empty. */
+/**
+ * Return the value at a path such as "checkpoint.ref" or "0.thread_id"; an empty path is the
+ * result.
+ */
 export function at(result: Json, path: string): Json {
   if (path === "") {
     return result;
@@ -44,7 +47,7 @@ export function at(result: Json, path: string): Json {
 /**
  * Pass if a result matches.
  *
- * @throws Mismatch - It does not.
+ * @throws Mismatch - The result does not match.
  */
 export function check(expected: Json, actual: Json, where = "result"): void {
   if (isObject(expected)) {

@@ -1,13 +1,13 @@
 /**
- * What the client raises: one class for each thing that a caller can do about it.
+ * The errors of the client: one class for each reaction of a caller.
  *
- * Which class an error becomes is decided by its reason, and by its canonical status where the
- * reason does not decide or there is none. Never by message text.
+ * The reason of an error decides its class; where the reason does not decide or is absent, the
+ * canonical status decides. The message text never decides.
  */
 
 import type { ErrorReason } from "./gen/tuskpoint/v1/errors_pb.js";
 
-/** Name of a canonical gRPC status (grpc.io/docs/guides/status-codes) but `OK`. */
+/** Name of a canonical gRPC status (grpc.io/docs/guides/status-codes), except `OK`. */
 export type StatusName =
   | "CANCELLED"
   | "UNKNOWN"
@@ -26,15 +26,15 @@ export type StatusName =
   | "DATA_LOSS"
   | "UNAUTHENTICATED";
 
-/** One field of a request that was refused. */
+/** A refused field of a request. */
 export interface FieldViolation {
   /** Path of the field, such as "checkpoint.ref.thread_id". */
   readonly field: string;
-  /** What is wrong and what is accepted. */
+  /** The problem, and the accepted values. */
   readonly problem: string;
 }
 
-/** What an error has besides its message. */
+/** The parts of an error besides its message. */
 export interface ErrorDetails {
   /** Default: "UNKNOWN". */
   readonly status?: StatusName;
@@ -46,29 +46,31 @@ export interface ErrorDetails {
   readonly violations?: readonly FieldViolation[];
   /** Default: none. */
   readonly retryAfterMs?: number | undefined;
-  /** The error behind this one, if there is one. */
+  /** Error that caused this error, if any. */
   readonly cause?: unknown;
 }
 
-/** A call that failed, or that could not be made. */
+/** A call failed, or could not be made. */
 export class TuskPointError extends Error {
   /** Name of the canonical gRPC status. */
   readonly status: StatusName;
   /**
    * Name of the `tuskpoint.v1.ErrorReason` without its prefix, such as "CHECKPOINT_NOT_FOUND";
-   * empty if the service gave none.
+   * empty if the service gave no reason.
    */
   readonly reason: string;
   /** The dynamic parts of the message. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** The fields that were refused; of `ValuesMissing`, the channels. */
+  /** The refused fields; for `ValuesMissing`, the channels. */
   readonly violations: readonly FieldViolation[];
-  /** Milliseconds after which the service asks to try again, if it does. */
+  /**
+   * Milliseconds after which the service asks for a retry; `undefined` if it does not ask for one.
+   */
   readonly retryAfterMs: number | undefined;
 
   /**
-   * @param message - For people: what happened and what to do.
-   * @param details - What programs decide by.
+   * @param message - Text for people: what happened and what to do.
+   * @param details - Parts that programs decide by.
    */
   constructor(message: string, details: ErrorDetails = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
@@ -81,54 +83,59 @@ export class TuskPointError extends Error {
   }
 }
 
-/** The request can never succeed as it is: change it. */
+/** The request can never succeed unchanged: change the request. */
 export class InvalidRequest extends TuskPointError {}
 
-/** It is not the descriptor of a hand-off: pass the whole descriptor, as it was made. */
+/** The value is not the descriptor of a hand-off: pass the whole, unchanged descriptor. */
 export class InvalidDescriptor extends InvalidRequest {}
 
-/** The descriptor names another checkpoint than its blob holds: ask for the original. */
+/**
+ * The descriptor names a checkpoint that its blob does not contain: ask for the original
+ * descriptor.
+ */
 export class DescriptorMismatch extends InvalidRequest {
-  /** The key that differs. */
+  /** The key of the descriptor that differs. */
   get field(): string {
     return this.metadata["field"] ?? "";
   }
 
-  /** What the descriptor claims. */
+  /** The value in the descriptor. */
   get claimed(): string {
     return this.metadata["claimed"] ?? "";
   }
 
-  /** What the blob holds. */
+  /** The value in the blob. */
   get found(): string {
     return this.metadata["found"] ?? "";
   }
 }
 
-/** What came after the cursor is not kept any more: replay, then watch from `oldestCursor`. */
+/** The events after the cursor were compacted: replay, then watch from `oldestCursor`. */
 export class CursorCompacted extends InvalidRequest {
-  /** The oldest cursor that a watch may begin with; empty if the service named none. */
+  /** The oldest cursor that a watch can start with; empty if the service named none. */
   get oldestCursor(): Uint8Array {
     return new Uint8Array(Buffer.from(this.metadata["oldest_cursor"] ?? "", "base64"));
   }
 }
 
-/** The thread, checkpoint, snapshot or blob that was named does not exist. */
+/** The named thread, checkpoint, snapshot or blob does not exist. */
 export class NotFound extends TuskPointError {}
 
-/** What was to be made exists: choose another name, or a new request ID. */
+/** The object to create exists: choose another name, or a new request ID. */
 export class AlreadyExists extends TuskPointError {}
 
-/** Another agent moved the thread on: load its head and decide again. */
+/** Another agent changed the thread: load its head and decide again. */
 export class Conflict extends TuskPointError {}
 
-/** The thread was deleted: begin again with a checkpoint that has no parent. */
+/** The thread was deleted: restart the thread with a checkpoint that has no parent. */
 export class ThreadDeleted extends TuskPointError {}
 
-/** The service is not in the state that the call needs; the reason, or the message, names it. */
+/**
+ * The service is not in the state that the call needs; the reason, or the message, names the state.
+ */
 export class PreconditionFailed extends TuskPointError {}
 
-/** The service does not hold content that the request refers to: send it inline. */
+/** The service does not have content that the request refers to: send the content inline. */
 export class ValuesMissing extends TuskPointError {
   /** The channels whose content is missing. */
   get channels(): readonly string[] {
@@ -136,12 +143,12 @@ export class ValuesMissing extends TuskPointError {
   }
 }
 
-/** Stored bytes are gone or not what was recorded. Nothing was read or written. */
+/** Stored bytes are lost or do not match the record. Nothing was read or written. */
 export class DataLoss extends TuskPointError {}
 
-/** Stored bytes do not have the hash they are trusted by: never use them. */
+/** Stored bytes do not match their recorded hash: never use the bytes. */
 export class HashMismatch extends DataLoss {
-  /** The blob. */
+  /** ID of the blob. */
   get blobId(): string {
     return this.metadata["blob_id"] ?? "";
   }
@@ -151,40 +158,43 @@ export class HashMismatch extends DataLoss {
     return this.metadata["expected"] ?? "";
   }
 
-  /** The SHA-256 of the bytes found, as lowercase hex. */
+  /** The SHA-256 of the stored bytes, as lowercase hex. */
   get actual(): string {
     return this.metadata["actual"] ?? "";
   }
 }
 
-/** Too large or too much at once: send less, or wait if `retryAfterMs` is set. */
+/**
+ * The request is too large, or there are too many requests: send less, or wait if `retryAfterMs` is
+ * set.
+ */
 export class ResourceExhausted extends TuskPointError {}
 
-/** The service, or the store behind it, does not answer: try again later. */
+/** The service, or the store behind it, does not answer: retry later. */
 export class Unavailable extends TuskPointError {}
 
-/** The time of the call was up. Whether a change was applied is not known. */
+/** The deadline of the call passed. It is unknown whether the change was applied. */
 export class DeadlineExceeded extends TuskPointError {}
 
-/** The service does not know the credential, or there was none. */
+/** The credential is missing, or unknown to the service. */
 export class Unauthenticated extends TuskPointError {}
 
 /** The credential does not allow the call. */
 export class PermissionDenied extends TuskPointError {}
 
-/** The server that answers has not built the call: use a newer one. */
+/** The server does not implement the call: use a newer server. */
 export class Unimplemented extends TuskPointError {}
 
-/** A defect of the server, or an answer that breaks the contract: report it. */
+/** The server has a defect, or its answer breaks the contract: report it. */
 export class ServerError extends TuskPointError {}
 
-/** The value has an encoding that only the framework which saved it can read. */
+/** The value has an encoding that only the framework which saved the value can read. */
 export class UnreadableValue extends TuskPointError {}
 
 /** A class of errors. */
 export type ErrorClass = new (message: string, details?: ErrorDetails) => TuskPointError;
 
-/** Name of a reason that the service gives, without its prefix. */
+/** Name of an `ErrorReason`, without its prefix. */
 export type ReasonName = Exclude<keyof typeof ErrorReason, "UNSPECIFIED">;
 
 /** Class of each canonical status. */
@@ -264,12 +274,12 @@ export function errorClass(status: StatusName, reason: string): ErrorClass {
   return byReason ?? BY_STATUS[status];
 }
 
-/** Return the message of whatever was thrown. */
+/** Return the message of any thrown value. */
 export function messageOf(thrown: unknown): string {
   return thrown instanceof Error ? thrown.message : String(thrown);
 }
 
-/** Return the error of a request that cannot be encoded. */
+/** Return the error for a request that cannot be encoded. */
 export function notEncodable(cause: unknown): InvalidRequest {
   return new InvalidRequest(`the request cannot be encoded: ${messageOf(cause)}`, {
     status: "INVALID_ARGUMENT",
@@ -277,7 +287,7 @@ export function notEncodable(cause: unknown): InvalidRequest {
   });
 }
 
-/** Return the error of an argument that is never valid. */
+/** Return the error for an argument that is never valid. */
 export function invalidField(field: string, problem: string): InvalidRequest {
   return new InvalidRequest(`${field}: ${problem}`, {
     status: "INVALID_ARGUMENT",

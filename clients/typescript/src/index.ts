@@ -1,8 +1,8 @@
 /**
- * TuskPoint: the state of AI agents, kept safe and verifiable.
+ * TuskPoint: checkpoints of AI agents, stored safely and verifiably.
  *
- * `Client` is for agents without LangGraph.js; those with it take `TuskPointSaver` from
- * "tuskpoint/langgraph". The messages of the contract are at "tuskpoint/v1/*".
+ * `Client` is for agents without LangGraph.js. Agents with LangGraph.js use `TuskPointSaver` from
+ * "tuskpoint/langgraph". The messages of the contract are in "tuskpoint/v1/*".
  */
 
 export { Client } from "./client/client.js";

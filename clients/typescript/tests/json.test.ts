@@ -1,4 +1,4 @@
-/** What JSON cannot represent is refused, with its path. */
+/** Values that JSON cannot represent are refused, with their path. */
 
 import { runInNewContext } from "node:vm";
 import { describe, expect, test } from "vitest";
@@ -39,8 +39,8 @@ describe("encoding", () => {
   test.each<[string, unknown, string]>([
     ["undefined", undefined, "v"],
     ["undefined inside", { a: [1, undefined] }, "v.a[1]"],
-    // biome-ignore lint/suspicious/noSparseArray: that is what is refused
-    ["a hole", [1, , 2], "v[1]"],
+    // biome-ignore lint/suspicious/noSparseArray: the test passes a sparse array to be refused
+    ["an empty slot", [1, , 2], "v[1]"],
     ["NaN", { "a b": Number.NaN }, 'v["a b"]'],
     ["an infinite number", [Number.NEGATIVE_INFINITY], "v[0]"],
     ["a bigint", { a: 1n }, "v.a"],

@@ -14,13 +14,13 @@ import { expect, onTestFinished, vi } from "vitest";
 
 import type { TuskPointError } from "../src/index.js";
 
-/** Where the server's programs are, as `make env` installs them. */
+/** Directory of the server's programs, as `make env` installs them. */
 export const BIN = fileURLToPath(new URL("../../../.venv/bin", import.meta.url));
 
 const LISTENING = /^tuskpoint-server listening on (.+)$/;
 const HTTP = /^console and JSON over HTTP on (.+)$/;
 
-/** A server that runs, and can be stopped and started again at the same place. */
+/** A running server that can be stopped and restarted with the same address and directory. */
 export class TestServer {
   readonly #directory: string;
   readonly #flags: readonly string[];
@@ -36,7 +36,7 @@ export class TestServer {
   /**
    * Start a server.
    *
-   * @param flags - What it is started with besides its address and directory.
+   * @param flags - Arguments of the server besides its address and directory.
    */
   static async start(...flags: string[]): Promise<TestServer> {
     const directory = await mkdtemp(join(tmpdir(), "tuskpoint-typescript-"));
@@ -45,21 +45,21 @@ export class TestServer {
     return server;
   }
 
-  /** Where it is, as `host:port`; the same after a restart. */
+  /** Address of the server, as `host:port`; the same after a restart. */
   get target(): string {
     return this.#target;
   }
 
-  /** Where it serves HTTP, if it was started with `--http-listen`. */
+  /** Address of the server's HTTP, if the server was started with `--http-listen`. */
   get httpUrl(): string {
     return this.#httpUrl;
   }
 
-  /** Start it again, with the same address and directory. */
+  /** Restart the server with the same address and directory. */
   async restart(): Promise<void> {
     const listen = this.#target === "" ? "127.0.0.1:0" : this.#target;
     const place = ["--listen", listen, "--data-dir", join(this.#directory, "data")];
-    // So that nothing is certified, and no watch says so, but what a test asks for.
+    // No background flush: only calls of the test certify changes, and watches report only those.
     const pace = ["--flush-interval", "3600"];
     const log = join(this.#directory, "server.log");
     const errors = await open(log, "a");
@@ -88,7 +88,7 @@ export class TestServer {
     }
   }
 
-  /** Stop it and remove its directory. */
+  /** Stop the server and remove its directory. */
   async remove(): Promise<void> {
     await this.stop("SIGKILL");
     await rm(this.#directory, { recursive: true, force: true });
@@ -101,7 +101,7 @@ export interface Token {
   readonly entry: string;
 }
 
-/** Make a token. */
+/** Create a token. */
 export function makeToken(name: string, tenant: string, ...scopes: string[]): Token {
   const token = `tusk_${randomBytes(32).toString("base64url")}`;
   const sha256 = createHash("sha256").update(token).digest("hex");
@@ -110,20 +110,20 @@ export function makeToken(name: string, tenant: string, ...scopes: string[]): To
   return { token, entry: ["[[token]]", ...lines, ""].join("\n") };
 }
 
-/** Files, in PEM, of an authority and of what it issued for this machine. */
+/** PEM files of an authority, and of the certificates that it issued for this machine. */
 export interface Certificates {
   readonly caFile: string;
   readonly certFile: string;
   readonly keyFile: string;
 }
 
-/** Make certificates in a directory. */
+/** Create certificates in a directory. */
 export function writeCertificates(directory: string): Certificates {
   execFileSync(join(BIN, "python"), ["-m", "trustme", "--quiet", "-d", directory]);
   const keyFile = join(directory, "server.key");
   // A server refuses a key that others can read.
   chmodSync(keyFile, 0o600);
-  // "client.pem" is trustme's name of what clients trust.
+  // "client.pem" is trustme's name for the certificates that clients trust.
   return {
     caFile: join(directory, "client.pem"),
     certFile: join(directory, "server.pem"),
@@ -131,12 +131,12 @@ export function writeCertificates(directory: string): Certificates {
   };
 }
 
-/** Return the ID of a thread that no other test has. */
+/** Return the ID of a thread that no other test uses. */
 export function newThread(): string {
   return `thread-${randomUUID()}`;
 }
 
-/** Return what a call fails with. */
+/** Return the error of a call that fails. */
 export async function failure(call: Promise<unknown>): Promise<TuskPointError> {
   return await call.then(
     () => expect.fail("the call succeeded"),
@@ -153,7 +153,7 @@ export async function all<T>(stream: AsyncIterable<T>): Promise<T[]> {
   return items;
 }
 
-/** Return the first items of a stream, and leave it then. */
+/** Return the first items of a stream, then leave the stream. */
 export async function take<T>(count: number, stream: AsyncIterable<T>): Promise<T[]> {
   const items: T[] = [];
   for await (const item of stream) {
@@ -165,7 +165,10 @@ export async function take<T>(count: number, stream: AsyncIterable<T>): Promise<
   return items;
 }
 
-/** Stop the clock of deadlines until the test ends; return what lets some milliseconds pass. */
+/**
+ * Stop the clock of deadlines until the test ends; return a function that advances the clock by
+ * some milliseconds.
+ */
 export function holdTime(): (ms: number) => void {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
   onTestFinished(() => {

@@ -1,4 +1,4 @@
-/** The parts that do no I/O: targets, IDs, versions, retries, chunks, streams that resume. */
+/** The parts without I/O: targets, IDs, versions, retries, chunks, streams that resume. */
 
 import { create, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
@@ -177,7 +177,7 @@ describe("retries", () => {
     expect(isWorthRepeating({ ...gone, status: "RESOURCE_EXHAUSTED" }, "safe")).toBe(false);
   });
 
-  test("of a stream begin anew once it delivered something, or lasted a while", () => {
+  test("of a stream restart once it delivered an item, or lasted a while", () => {
     const times = { giveUpMs: 1_000, deadlineMs: Number.POSITIVE_INFINITY };
     const attempts = new ResumeAttempts(0, times, "safe");
     expect(attempts.begin(0)).toBe(Number.POSITIVE_INFINITY);
@@ -214,7 +214,7 @@ describe("chunks", () => {
     });
   }
 
-  /** Return the checkpoint of a save as a read returns it, with its writes. */
+  /** Return the checkpoint of a save in the form of a read, with its writes. */
   function wholeOf(save: SaveCheckpointRequest): Checkpoint {
     const { checkpoint = create(CheckpointSchema), writes = [] } = save;
     return { ...checkpoint, writes };
@@ -242,7 +242,7 @@ describe("chunks", () => {
     assembler.end();
     const bytes = toBinary(CheckpointSchema, whole ?? create(CheckpointSchema));
     expect(Buffer.compare(bytes, toBinary(CheckpointSchema, wholeOf(save)))).toBe(0);
-    expect(announce(save).values).toHaveLength(2); // nothing of it was changed
+    expect(announce(save).values).toHaveLength(2); // The save itself is unchanged.
   });
 
   test("that break the contract are not used", () => {
@@ -294,7 +294,7 @@ describe("chunks", () => {
   });
 });
 
-describe("a replay that is begun again", () => {
+describe("a replay that is restarted", () => {
   test("passes over what it delivered, in every namespace", () => {
     const stream = new ReplayStream({ threadId: "t", fromCheckpointId: "a" });
     const take = (checkpointId: string, checkpointNs: string) => {

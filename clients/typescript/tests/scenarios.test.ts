@@ -1,4 +1,4 @@
-/** The engine that the interop scenarios are judged by: a scenario that cannot fail proves nothing. */
+/** The engine that checks the interop scenarios: a scenario that cannot fail proves nothing. */
 
 import { describe, expect, test } from "vitest";
 

@@ -10,7 +10,7 @@ import type { CheckpointOptions } from "./options.js";
 export const BATCH = 1_000;
 
 /**
- * Return the identity of a checkpoint; an empty ID is the latest.
+ * Return the identity of a checkpoint; an empty ID means the latest checkpoint.
  *
  * @throws InvalidRequest - A text cannot be written in UTF-8, or the options are not an object.
  */
@@ -25,7 +25,7 @@ export function refOf(threadId: string, options: CheckpointOptions): Reference {
   return ref;
 }
 
-/** Return the error of a checkpoint that does not exist. */
+/** Return the error for a checkpoint that does not exist. */
 export function notFound({ threadId, checkpointNs, checkpointId }: Reference): NotFound {
   const where =
     checkpointNs === "" ? `thread '${threadId}'` : `thread '${threadId}' (namespace '${checkpointNs}')`;
@@ -46,9 +46,9 @@ export function notFound({ threadId, checkpointNs, checkpointId }: Reference): N
 }
 
 /**
- * Check texts, by the names of their arguments.
+ * Check texts; errors name the arguments.
  *
- * @throws InvalidRequest - One cannot be written in UTF-8.
+ * @throws InvalidRequest - A text cannot be written in UTF-8.
  */
 export function checkTexts(texts: Readonly<Record<string, string>>): void {
   for (const [field, text] of Object.entries(texts)) {
@@ -59,9 +59,9 @@ export function checkTexts(texts: Readonly<Record<string, string>>): void {
 /**
  * Check that the options of a method are an object.
  *
- * A program in JavaScript may pass a checkpoint's ID in their place, which would be ignored.
+ * A JavaScript program may pass a checkpoint's ID in place of the options; the ID would be ignored.
  *
- * @throws InvalidRequest - They are something else.
+ * @throws InvalidRequest - The options are not an object.
  */
 export function checkOptions(options: unknown): void {
   if (typeof options !== "object" || options === null) {
@@ -74,9 +74,9 @@ export function checkOptions(options: unknown): void {
 }
 
 /**
- * Return the options of the call in the options of a method.
+ * Return the options of the call from the options of a method.
  *
- * @throws InvalidRequest - They are not an object.
+ * @throws InvalidRequest - The options are not an object.
  */
 export function callOf(options: CallOptions): CallOptions {
   checkOptions(options);
@@ -84,7 +84,7 @@ export function callOf(options: CallOptions): CallOptions {
   return { signal, timeoutMs };
 }
 
-/** Return names in batches that the server takes. */
+/** Yield names in batches that the server accepts. */
 export function* batches(names: string | Iterable<string>): Generator<string[]> {
   const whole = typeof names === "string" ? [names] : [...names];
   for (let start = 0; start < whole.length; start += BATCH) {

@@ -16,23 +16,23 @@ import { Base } from "./base.js";
 import type { LabelOptions, ListOptions, LoadOptions, Saved, SaveOptions } from "./options.js";
 import { save } from "./saving.js";
 
-/** Most threads that the message of a checkpoint with several threads names. */
+/** Most threads that the error about a checkpoint in several threads names. */
 const MAX_NAMED = 5;
 
-/** The part of the client that saves and loads. */
+/** The part of the client that saves and loads checkpoints. */
 export abstract class Checkpoints extends Base {
   /**
    * Save a checkpoint.
    *
-   * Each key of the state is a channel with a value of type `json`. What is the same as in the
-   * parent is not sent again and keeps its version; what changed gets a version above all of the
-   * parent's. A state may have any size: large values are sent in chunks.
+   * Each key of the state is a channel with a value of type `json`. A value that equals the
+   * parent's is not sent again and keeps its version; a changed value gets a version above all
+   * versions of the parent. A state may have any size: large values are sent in chunks.
    *
-   * @param threadId - The thread; it begins with its first checkpoint.
+   * @param threadId - The thread. Its first checkpoint creates it.
    * @param state - Channel to a value that JSON can represent.
    * @throws InvalidRequest - JSON cannot represent the state (`metadata.field` is the path of the
-   *   value that it cannot), or an argument breaks its limits.
-   * @throws Conflict - The latest is not `expectedHead`.
+   *   value that JSON cannot represent), or an argument breaks its limits.
+   * @throws Conflict - The latest checkpoint is not `expectedHead`.
    * @throws ThreadDeleted - `parentId` belongs to a deleted thread.
    */
   async save(
@@ -68,11 +68,11 @@ export abstract class Checkpoints extends Base {
   /**
    * Load one checkpoint exactly, whatever its size.
    *
-   * @param threadId - The thread. `undefined`: the only thread that has the checkpoint; its options
-   *   then name a `checkpointId`, and may leave out `checkpointNs` for any namespace.
-   * @throws NotFound - There is no such checkpoint.
-   * @throws InvalidRequest - Neither a thread nor a checkpoint is named, or several threads have the
-   *   checkpoint, as forks and copies keep IDs; the message names the threads.
+   * @param threadId - The thread. `undefined`: the only thread that has the checkpoint; the options
+   *   then need a `checkpointId`, and `checkpointNs` may be left out for any namespace.
+   * @throws NotFound - The checkpoint does not exist.
+   * @throws InvalidRequest - Neither a thread nor a checkpoint is named, or several threads have
+   *   the checkpoint, because forks and copies keep IDs; the message names the threads.
    * @throws PreconditionFailed - `source` is "blob" and the checkpoint is not certified.
    * @throws DataLoss - The blob does not have the recorded hash.
    */
@@ -89,7 +89,7 @@ export abstract class Checkpoints extends Base {
     return new CheckpointRecord(found);
   }
 
-  /** Return the only checkpoint with an ID, in whatever thread. */
+  /** Return the only checkpoint with an ID, in any thread. */
   async #find(options: LoadOptions): Promise<Reference> {
     const call = callOf(options);
     const { checkpointId = "", checkpointNs } = options;
@@ -106,7 +106,7 @@ export abstract class Checkpoints extends Base {
     return onlyOne(checkpointId, found);
   }
 
-  /** Yield checkpoints, latest first; none if there is no such thread. */
+  /** Yield checkpoints, latest first; none if the thread does not exist. */
   async *list(
     threadId: string | undefined,
     options: ListOptions = {},
@@ -120,7 +120,7 @@ export abstract class Checkpoints extends Base {
   /**
    * Name a checkpoint, or clear its name with an empty label; return its ID.
    *
-   * @throws NotFound - There is no such checkpoint.
+   * @throws NotFound - The checkpoint does not exist.
    */
   async setLabel(threadId: string, label: string, options: LabelOptions = {}): Promise<string> {
     checkTexts({ label });
@@ -134,7 +134,9 @@ export abstract class Checkpoints extends Base {
   }
 }
 
-/** Return the only checkpoint with an ID; fail if there is none, or several. */
+/**
+ * Return the only checkpoint with an ID; throw if no checkpoint or several checkpoints have the ID.
+ */
 function onlyOne(checkpointId: string, found: readonly Reference[]): Reference {
   const [first, ...others] = found;
   if (first === undefined) {

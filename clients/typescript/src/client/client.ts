@@ -1,4 +1,4 @@
-/** `Client`: the service for agents without LangGraph. */
+/** `Client`: the whole service for agents without LangGraph. */
 
 import { ServerError } from "../errors.js";
 import { AdoptionStream } from "../frames/resumable.js";
@@ -51,16 +51,16 @@ import type { HandoffOptions } from "./options.js";
  * Saves and loads the state of agents.
  *
  * One client may be shared by a whole process. Saves and loads of all callers share one stream, in
- * batches. Failed calls are tried again where that is safe, and every call has a deadline and takes
- * an `AbortSignal`; errors are those of `TuskPointError`.
+ * batches. Failed calls are retried where that is safe. Every call has a deadline and accepts an
+ * `AbortSignal`. Errors are subclasses of `TuskPointError`.
  */
 export class Client extends Items {
   /**
    * Return the interrupts that a checkpoint waits for.
    *
-   * An answered interrupt is among them until its graph has continued.
+   * An answered interrupt is included until its graph has continued.
    *
-   * @throws NotFound - There is no such checkpoint.
+   * @throws NotFound - The checkpoint does not exist.
    */
   async interrupts(threadId: string, options: InterruptOptions = {}): Promise<OpenInterrupt[]> {
     checkOptions(options);
@@ -70,13 +70,13 @@ export class Client extends Items {
   /**
    * Answer an interrupt; return the ID of the checkpoint that waits for it.
    *
-   * The graph uses the answer when it is invoked with `null`. Until then another answer replaces it,
-   * unless the checkpoint waits for several.
+   * The graph uses the answer when it is invoked with `null`. Until then a later answer replaces
+   * the earlier one, unless the checkpoint waits for several interrupts.
    *
    * @param value - The answer: a value that JSON can represent, not null.
-   * @throws PreconditionFailed - The checkpoint waits for nothing, for no such interrupt, or for
-   *   several and none is named.
-   * @throws NotFound - There is no such checkpoint.
+   * @throws PreconditionFailed - The checkpoint waits for no interrupt, not for the named
+   *   interrupt, or for several interrupts and the options name none.
+   * @throws NotFound - The checkpoint does not exist.
    */
   async answer(threadId: string, value: unknown, options: AnswerOptions = {}): Promise<string> {
     checkOptions(options);
@@ -88,10 +88,10 @@ export class Client extends Items {
   /**
    * Store everything needed to continue from a checkpoint as one blob; return its descriptor.
    *
-   * Every agent that has the descriptor and the same blob store can adopt it.
+   * Every agent that has the descriptor and the same blob store can adopt the checkpoint.
    *
-   * @throws NotFound - There is no such checkpoint.
-   * @throws Unavailable - The blob store cannot be used now.
+   * @throws NotFound - The checkpoint does not exist.
+   * @throws Unavailable - The blob store is not available.
    */
   async handoff(threadId: string, options: HandoffOptions = {}): Promise<Descriptor> {
     const { toAgent = "", includeKey = false, recipient = "" } = options;
@@ -102,16 +102,16 @@ export class Client extends Items {
   }
 
   /**
-   * Make a hand-off the first checkpoint of a new thread, once its hash is checked.
+   * Make a hand-off the first checkpoint of a new thread, after its hash is checked.
    *
-   * The blob is fetched from the blob store itself.
+   * The server fetches the blob from the blob store itself.
    *
-   * @param descriptor - What `handoff` returned, or its JSON text.
-   * @param newThreadId - The thread to make. Default: the server makes a name.
-   * @throws InvalidDescriptor - It is not a descriptor.
-   * @throws DescriptorMismatch - The blob holds another checkpoint than the descriptor names.
-   * @throws HashMismatch - The blob does not have the hash. Nothing was written.
-   * @throws NotFound - The blob store has no such blob.
+   * @param descriptor - The result of `handoff`, or its JSON text.
+   * @param newThreadId - The thread to create. Default: the server generates a name.
+   * @throws InvalidDescriptor - The value is not a descriptor.
+   * @throws DescriptorMismatch - The blob contains a checkpoint that the descriptor does not name.
+   * @throws HashMismatch - The bytes of the blob do not match the hash. Nothing was written.
+   * @throws NotFound - The blob store does not have the blob.
    * @throws AlreadyExists - The new thread has checkpoints.
    */
   async adopt(
@@ -137,13 +137,13 @@ export class Client extends Items {
   }
 
   /**
-   * Find checkpoints by what happened, nearest first; load what was found by its ID.
+   * Search checkpoints by a description, nearest first; load a result by its checkpoint ID.
    *
-   * @param query - What happened, in plain words (in double quotes, exactly these words), or a
+   * @param query - A description in plain words (words in double quotes must match exactly), or a
    *   vector of the index's dimension.
    * @throws InvalidRequest - The query is empty, or an argument breaks its limits.
-   * @throws PreconditionFailed - The server does not index, or lacks the mode.
-   * @throws Unavailable - What `mode` asks for does not answer.
+   * @throws PreconditionFailed - The server does not index, or does not have the mode.
+   * @throws Unavailable - The search backend of `mode` does not answer.
    */
   async search(
     query: string | ArrayLike<number>,
@@ -155,7 +155,7 @@ export class Client extends Items {
     return searchResults(found);
   }
 
-  /** Return version, limits and backends of the server. */
+  /** Return the version, limits and backends of the server. */
   async info(options: CallOptions = {}): Promise<ServerInfo> {
     return serverInfo(await this.raw.admin.getServerInfo({}, callOf(options)));
   }
@@ -166,16 +166,17 @@ export class Client extends Items {
   }
 
   /**
-   * Let the journal follow the server's clock. Needs the scope "admin".
+   * Make the journal follow the server's clock. Needs the scope "admin".
    *
-   * @returns The step that stopped deletions, which continue now; `undefined` if there was none.
+   * @returns The clock step that stopped deletions, which continue after this call; `undefined` if
+   *   no step stopped them.
    */
   async acceptClock(options: CallOptions = {}): Promise<ClockJump | undefined> {
     return clockJump((await this.raw.admin.acceptClock({}, callOf(options))).accepted);
   }
 
   /**
-   * Yield the entries of the audit trail, the oldest first. Needs the scope "admin".
+   * Yield the entries of the audit trail, oldest first. Needs the scope "admin".
    *
    * @throws DataLoss - A batch is malformed, or was changed or left out.
    */
@@ -197,7 +198,7 @@ export class Client extends Items {
     }
   }
 
-  /** Certify everything saved so far, and return then. */
+  /** Certify everything saved so far, and return after that. */
   async flush(options: CallOptions = {}): Promise<Flushed> {
     const flushed = await this.raw.admin.flush({}, callOf(options));
     const { certifiedCheckpoints } = flushed;

@@ -1,4 +1,4 @@
-/** What happened on a thread: from the beginning, or as it happens. */
+/** The history of a thread: from its first change, or live. */
 
 import { NotFound } from "../errors.js";
 import { ReplayStream, WatchStream } from "../frames/resumable.js";
@@ -19,9 +19,9 @@ import { Checkpoints } from "./checkpoints.js";
 /** The part of the client that reads the history of threads. */
 export abstract class History extends Checkpoints {
   /**
-   * Yield the checkpoints of a namespace, oldest first; none if there is no such thread.
+   * Yield the checkpoints of a namespace, oldest first; none if the thread does not exist.
    *
-   * `replay` is the same for all namespaces or a part of them.
+   * `replay` does the same for all namespaces or for a range of checkpoints.
    */
   async *history(
     threadId: string,
@@ -40,10 +40,11 @@ export abstract class History extends Checkpoints {
   /**
    * Yield the checkpoints of a thread, oldest first.
    *
-   * They are streamed: neither side holds more than a few. After a lost connection or a restart of
-   * the server, the replay resumes after the last checkpoint that was yielded.
+   * The checkpoints are streamed: neither side keeps more than a few in memory. After a lost
+   * connection or a restart of the server, the replay resumes after the last checkpoint that was
+   * yielded.
    *
-   * @throws NotFound - There is no such thread.
+   * @throws NotFound - The thread does not exist.
    */
   async *replay(
     threadId: string,
@@ -58,17 +59,17 @@ export abstract class History extends Checkpoints {
   }
 
   /**
-   * Yield the changes of a thread in order: past ones, then each new one as it happens.
+   * Yield the changes of a thread in order: past changes, then each new change as it happens.
    *
-   * It does not end. After a lost connection, a shutdown or a crash of the server, it resumes after
-   * the last event that was yielded, without gap or duplicate, if a server is back within minutes. To
-   * continue in another process, or after an error, start with the `cursor` of the last event. To
-   * stop it, leave the loop, abort the signal, or close the client.
+   * A watch does not end. After a lost connection, a shutdown or a crash of the server, the watch
+   * resumes after the last event that was yielded, without gap or duplicate, if a server is back
+   * within minutes. To continue in another process, or after an error, pass the `cursor` of the
+   * last event. To stop a watch, leave the loop, abort the signal, or close the client.
    *
-   * @param threadId - The thread. It need not exist any more if there is a cursor.
-   * @throws NotFound - There is no such thread, and no cursor.
+   * @param threadId - The thread. With a cursor, the thread may have been deleted.
+   * @throws NotFound - The thread does not exist, and no cursor was given.
    * @throws CursorCompacted - Events after the cursor were compacted.
-   * @throws Unavailable - No server was found for minutes.
+   * @throws Unavailable - No server could be reached for minutes.
    */
   async *watch(
     threadId: string,

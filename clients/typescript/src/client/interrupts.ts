@@ -1,9 +1,9 @@
 /**
- * Interrupts: what a checkpoint waits for, and what answers it.
+ * Interrupts: the questions that a checkpoint waits for, and their answers.
  *
- * An interrupt is a pending write of a task on the channel `__interrupt__`, and its answer one on
- * `__resume__`: of no task if it is the only one that waits, else of the task that asks. This is how
- * LangGraph itself keeps both (`langgraph/pregel/_task_status.py` and `_algo.py`).
+ * An interrupt is a pending write of a task on the channel `__interrupt__`. Its answer is a pending
+ * write on `__resume__`: of no task if only one interrupt waits, else of the task that asks.
+ * LangGraph itself stores both this way (`langgraph/pregel/_task_status.py` and `_algo.py`).
  */
 
 import { create } from "@bufbuild/protobuf";
@@ -23,35 +23,38 @@ import { CheckpointRecord, type Write } from "../messages/records.js";
 const INTERRUPT = "__interrupt__";
 const RESUME = "__resume__";
 const NO_TASK = "00000000-0000-0000-0000-000000000000";
-/** Channels that record what happened to a task. Any other write means that it ended. */
+/**
+ * Channels that record what happened to a task. A write to any other channel means that the task
+ * ended.
+ */
 const OF_CONTROL: ReadonlySet<string> = new Set([
   INTERRUPT,
   RESUME,
   "__error__",
   "__error_source_node__",
 ]);
-/** Most interrupts that a message names. */
+/** Most interrupts that an error message names. */
 const NAMED = 5;
 
-/** Which checkpoint is asked about. */
+/** The checkpoint whose interrupts are read. */
 export interface InterruptOptions extends CallOptions {
-  /** Default: the latest. */
+  /** Default: the latest checkpoint. */
   readonly checkpointId?: string | undefined;
-  /** The namespace. Default: the root, which lists what waits in subgraphs too. */
+  /** The namespace. Default: the root, which also lists interrupts that wait in subgraphs. */
   readonly checkpointNs?: string | undefined;
 }
 
-/** What is answered. */
+/** The interrupt that is answered. */
 export interface AnswerOptions extends InterruptOptions {
-  /** The interrupt. Default: the only one that waits. */
+  /** The interrupt. Default: the only interrupt that waits. */
   readonly interruptId?: string | undefined;
 }
 
-/** A question that waits for an answer. */
+/** An interrupt that waits for an answer. */
 export interface OpenInterrupt {
-  /** Its ID; empty if the framework gave it none that can be read. */
+  /** ID of the interrupt; empty if the framework gave it no readable ID. */
   readonly interruptId: string;
-  /** What is asked, as in the view "json". */
+  /** The question, as the view "json" shows it. */
   readonly value: Json;
   /** The task that asks. */
   readonly taskId: string;
@@ -60,10 +63,10 @@ export interface OpenInterrupt {
 }
 
 /**
- * Return what a checkpoint, read with the view "json", waits for.
+ * Return the interrupts that a checkpoint, read with the view "json", waits for.
  *
- * A task waits until it has written something else, or its checkpoint is followed by another: one
- * that is answered waits until its graph has continued.
+ * A task waits until it has written something else, or until another checkpoint follows. An
+ * answered interrupt therefore waits until its graph has continued.
  */
 export function openInterrupts(record: CheckpointRecord): OpenInterrupt[] {
   const ended = new Set([NO_TASK]);
@@ -72,7 +75,8 @@ export function openInterrupts(record: CheckpointRecord): OpenInterrupt[] {
       ended.add(taskId);
     }
   }
-  // A task and its caller, whose path is a part of its own, record the same interrupt; the task asks.
+  // A task and its caller record the same interrupt; the task asks. The caller's path is a part of
+  // the task's path.
   const writes = record.writes
     .filter(({ channel, taskId }) => channel === INTERRUPT && !ended.has(taskId))
     .sort((one, other) => other.taskPath.length - one.taskPath.length);
@@ -92,8 +96,8 @@ export function openInterrupts(record: CheckpointRecord): OpenInterrupt[] {
  * @param record - The checkpoint that waits, read with the view "json".
  * @param value - The answer.
  * @throws InvalidRequest - The answer is null, or JSON cannot represent it.
- * @throws PreconditionFailed - The checkpoint waits for nothing, for no such interrupt, or for
- *   several and none is named.
+ * @throws PreconditionFailed - The checkpoint waits for no interrupt, not for the named interrupt,
+ *   or for several interrupts and the options name none.
  */
 export async function answer(
   calls: Calls,
@@ -124,7 +128,9 @@ function askedBy(write: Write, checkpointId: string): OpenInterrupt[] {
   }));
 }
 
-/** Return ID and value of an interrupt: LangGraph's in Python and JavaScript alike. */
+/**
+ * Return the ID and value of an interrupt, which LangGraph encodes alike in Python and JavaScript.
+ */
 function idAndValue(shown: Json): Pick<OpenInterrupt, "interruptId" | "value"> {
   const isObject = typeof shown === "object" && shown !== null && !Array.isArray(shown);
   if (!isObject || !("id" in shown || "value" in shown)) {
@@ -134,7 +140,7 @@ function idAndValue(shown: Json): Pick<OpenInterrupt, "interruptId" | "value"> {
   return { interruptId: typeof id === "string" ? id : "", value };
 }
 
-/** Return the interrupt that is to be answered. */
+/** Return the interrupt to answer. */
 function choose(
   waiting: readonly OpenInterrupt[],
   record: CheckpointRecord,
@@ -164,8 +170,8 @@ function choose(
 /**
  * Return the request that answers one of several interrupts.
  *
- * The answer goes to the task that asks. If that is in a subgraph, what waits here is the task that
- * runs the subgraph, and the other is found in the subgraph's own namespace.
+ * The answer goes to the task that asks. If that task is in a subgraph, the task that waits here
+ * runs the subgraph, and the asking task is in the subgraph's own namespace.
  */
 async function answerOfTask(
   calls: Calls,
@@ -189,7 +195,7 @@ async function answerOfTask(
   return answering(place, asking.taskId, written.get(INTERRUPT)?.taskPath ?? "", list);
 }
 
-/** Return the checkpoint at which an interrupt is asked: this one, or one of a subgraph. */
+/** Return the checkpoint at which an interrupt is asked: this checkpoint, or a subgraph's. */
 async function placeOf(
   calls: Calls,
   record: CheckpointRecord,
@@ -218,8 +224,9 @@ function isSame(chosen: OpenInterrupt): (one: OpenInterrupt) => boolean {
 /**
  * Return the latest checkpoints of the namespaces that a task may have asked in, innermost first.
  *
- * A subgraph's namespace is its parent's and, after a "|", the name of the node that runs it, with
- * ":" and the ID of that node's task unless the subgraph remembers from call to call.
+ * A subgraph's namespace is its parent's namespace, a "|", and the name of the node that runs the
+ * subgraph. A ":" and the ID of that node's task follow unless the subgraph has memory across
+ * calls.
  */
 function innerHeads(
   thread: Thread | undefined,

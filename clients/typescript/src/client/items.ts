@@ -23,14 +23,14 @@ import { BATCH, callOf, checkOptions, checkTexts } from "./arguments.js";
 import type { ChangeOptions } from "./options.js";
 import { Snapshots } from "./snapshots.js";
 
-/** The part of the client that deals with items. */
+/** The part of the client that stores and searches items. */
 export abstract class Items extends Snapshots {
   /**
    * Put and delete items, all or none.
    *
-   * @param changes - At most 1,000; of several changes of an item the last one counts.
+   * @param changes - At most 1,000; the last of several changes to one item counts.
    * @throws InvalidRequest - A value cannot be written as JSON, or an argument breaks its limits.
-   * @throws ResourceExhausted - A value is too large, or too much waits for certification.
+   * @throws ResourceExhausted - A value is too large, or the backlog of uncertified data is full.
    */
   async putItems(changes: Iterable<ItemChange>, options: ChangeOptions = {}): Promise<void> {
     const call = callOf(options);
@@ -42,7 +42,7 @@ export abstract class Items extends Snapshots {
     }
   }
 
-  /** Return an item for each key, `undefined` for items that do not exist or have expired. */
+  /** Return an item for each key, `undefined` for an item that does not exist or has expired. */
   async getItems(
     keys: Iterable<ItemKey>,
     options: GetItemsOptions = {},
@@ -63,10 +63,11 @@ export abstract class Items extends Snapshots {
   }
 
   /**
-   * Find the items below a namespace: nearest first, or without a query the last put.
+   * Search the items below a namespace: nearest first, or without a query the most recent puts
+   * first.
    *
-   * @param namespacePrefix - The labels that namespaces begin with; none: all.
-   * @throws InvalidRequest - An argument breaks its limits, or an operator is not known.
+   * @param namespacePrefix - The labels that namespaces start with; none: all namespaces.
+   * @throws InvalidRequest - An argument breaks its limits, or an operator is unknown.
    */
   async searchItems(
     namespacePrefix: readonly string[] = [],
@@ -113,7 +114,7 @@ export abstract class Items extends Snapshots {
   }
 
   /**
-   * Return the namespaces that have items, in order.
+   * Return the namespaces that have items, in sorted order.
    *
    * @throws InvalidRequest - An argument breaks its limits.
    */

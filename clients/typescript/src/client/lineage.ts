@@ -24,14 +24,14 @@ import type {
 } from "./options.js";
 import { Threads } from "./threads.js";
 
-/** The part of the client that deals with where threads come from. */
+/** The part of the client that forks, rolls back, compares and verifies threads. */
 export abstract class Lineages extends Threads {
   /**
-   * Make a new thread that begins with a checkpoint of another.
+   * Create a new thread that starts with a checkpoint of another thread.
    *
    * The fork keeps the checkpoint's ID, pending writes and label.
    *
-   * @throws NotFound - There is no such checkpoint.
+   * @throws NotFound - The checkpoint does not exist.
    * @throws AlreadyExists - The new thread has checkpoints.
    */
   async fork(threadId: string, options: ForkOptions = {}): Promise<Fork> {
@@ -51,13 +51,13 @@ export abstract class Lineages extends Threads {
   }
 
   /**
-   * Append a checkpoint that has the state of an earlier one. Nothing is removed.
+   * Append a checkpoint that has the state of an earlier checkpoint. Nothing is removed.
    *
-   * It has no pending writes: tasks run, and interrupts raise, again.
+   * The new checkpoint has no pending writes: tasks run again, and interrupts are raised again.
    *
    * @param checkpointId - The checkpoint to go back to.
-   * @throws NotFound - There is no such checkpoint.
-   * @throws Conflict - The latest is not `expectedHead`.
+   * @throws NotFound - The checkpoint does not exist.
+   * @throws Conflict - The latest checkpoint is not `expectedHead`.
    */
   async rollback(
     threadId: string,
@@ -80,9 +80,9 @@ export abstract class Lineages extends Threads {
   }
 
   /**
-   * Return the threads that one descends from, and those that descend from it.
+   * Return the ancestors and descendants of a thread.
    *
-   * @throws NotFound - There is no such thread.
+   * @throws NotFound - The thread does not exist.
    */
   async lineage(threadId: string, options: CallOptions = {}): Promise<ThreadLineage> {
     checkTexts({ threadId });
@@ -93,8 +93,9 @@ export abstract class Lineages extends Threads {
    * Compare the states of two checkpoints, in the JSON view.
    *
    * @param threadId - The thread.
-   * @param fromCheckpointId - The one side. The other is the latest, unless the options name one.
-   * @throws NotFound - There is no such checkpoint.
+   * @param fromCheckpointId - The first side. The second side is the latest checkpoint, unless the
+   *   options name one.
+   * @throws NotFound - A checkpoint does not exist.
    */
   async diff(threadId: string, fromCheckpointId: string, options: DiffOptions = {}): Promise<Diff> {
     const { checkpointNs, toCheckpointId, toThreadId = threadId, maxChanges = 0 } = options;
@@ -105,10 +106,10 @@ export abstract class Lineages extends Threads {
   }
 
   /**
-   * Read every stored checkpoint of a thread back from the blob store, and judge it.
+   * Read every stored checkpoint of a thread back from the blob store, and check it.
    *
-   * @throws NotFound - There is no such thread.
-   * @throws Unavailable - The server went away meanwhile; verify again.
+   * @throws NotFound - The thread does not exist.
+   * @throws Unavailable - The server stopped during the verification; verify again.
    */
   async verify(threadId: string, options: VerifyOptions = {}): Promise<Verification> {
     checkTexts({ threadId });

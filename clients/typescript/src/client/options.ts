@@ -1,136 +1,139 @@
-/** The options of `Client`'s methods, and what changes return. */
+/** The options of `Client`'s methods, and the results of changes. */
 
 import type { CallOptions } from "../transport/connection.js";
 import type { CheckpointVerdict } from "../messages/lineage.js";
 import type { StateName } from "../messages/threads.js";
 import type { DurabilityName, SourceName, ViewName } from "../messages/words.js";
 
-/** Which checkpoint of a thread. */
+/** Selects a checkpoint of a thread. */
 export interface CheckpointOptions extends CallOptions {
-  /** Default: the latest. */
+  /** Default: the latest checkpoint. */
   readonly checkpointId?: string | undefined;
-  /** The namespace inside the thread. Default: the root. */
+  /** The namespace of the thread. Default: the root. */
   readonly checkpointNs?: string | undefined;
 }
 
-/** How safe a change has to be before the call returns. */
+/** Options of a change. */
 export interface ChangeOptions extends CallOptions {
-  /** "journaled" (the default), or "certified" to wait for the blob store. */
+  /**
+   * Durability that the call waits for: "journaled" (the default), or "certified" for the blob
+   * store.
+   */
   readonly durability?: DurabilityName | undefined;
 }
 
-/** How a checkpoint is saved. */
+/** Options of a save. */
 export interface SaveOptions extends ChangeOptions {
-  /** The ID to give it. Default: a UUIDv6 above the parent's. */
+  /** ID of the new checkpoint. Default: a UUIDv6 above the parent's ID. */
   readonly checkpointId?: string | undefined;
   /**
-   * The checkpoint to follow; empty for none. Default: `expectedHead`, else the latest of the
-   * namespace at the moment of the save, which another agent may have saved.
+   * Parent of the new checkpoint; empty for none. Default: `expectedHead`, else the latest
+   * checkpoint of the namespace at the moment of the save, which another agent may have saved.
    */
   readonly parentId?: string | undefined;
   /**
-   * The ID that the latest must have, empty for none; otherwise nothing is saved. Guards against two
-   * agents that drive one thread.
+   * ID that the latest checkpoint must have, empty for none; otherwise nothing is saved. Protects
+   * against two agents that drive one thread.
    */
   readonly expectedHead?: string | undefined;
-  /** A JSON object to save with it. */
+  /** A JSON object to save with the checkpoint. */
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
   /** One sentence about what happened. */
   readonly summary?: string | undefined;
-  /** A name for it. */
+  /** A label for the checkpoint. */
   readonly label?: string | undefined;
   /** Name of the agent that drives the thread. */
   readonly agentId?: string | undefined;
-  /** The namespace inside the thread. Default: the root. */
+  /** The namespace of the thread. Default: the root. */
   readonly checkpointNs?: string | undefined;
   /**
-   * The numbers by which `search` finds the checkpoint. All vectors have one dimension. Default: the
-   * one sent before, or one that the server's embedder makes.
+   * Vector with which `search` finds the checkpoint. All vectors have the same dimension. Default:
+   * the vector sent before, or a vector that the server's embedder computes.
    */
   readonly vector?: ArrayLike<number> | undefined;
   /**
-   * Whether search finds the thread's checkpoints, from this save on. Default: as before; a new
+   * Whether search finds the thread's checkpoints, from this save on. Default: unchanged; a new
    * thread is searchable.
    */
   readonly searchable?: boolean | undefined;
 }
 
-/** What a save made. */
+/** The result of a save. */
 export interface Saved {
   /** The checkpoint. */
   readonly checkpointId: string;
-  /** How safe it is; at least what was asked. */
+  /** Durability that the save reached; at least the requested one. */
   readonly durability: DurabilityName;
   /** Position of the change in the thread's sequence. */
   readonly seq: bigint;
 }
 
-/** What of a checkpoint is loaded, and from where. */
+/** How much of a checkpoint is loaded, and from where. */
 export interface LoadOptions extends CheckpointOptions {
-  /** How much. Default: "full". */
+  /** How much to load. Default: "full". */
   readonly view?: ViewName | undefined;
   /** "any" (the default), or "blob" to read from the blob store itself. */
   readonly source?: SourceName | undefined;
 }
 
-/** Which checkpoints are listed. */
+/** Selects the checkpoints that are listed. */
 export interface ListOptions extends CallOptions {
   /** Only this namespace; empty is the root. Default: all. */
   readonly checkpointNs?: string | undefined;
-  /** Only this ID. Several threads may have it: forks and copies keep IDs. */
+  /** Only this ID. Several threads may have the ID, because forks and copies keep IDs. */
   readonly checkpointId?: string | undefined;
   /** Only IDs below this one. */
   readonly before?: string | undefined;
-  /** Only checkpoints whose metadata has all of these. */
+  /** Only checkpoints whose metadata has all of these entries. */
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
   /** Only checkpoints with this label. */
   readonly label?: string | undefined;
-  /** At most this many. */
+  /** Most checkpoints to list. */
   readonly limit?: number | undefined;
-  /** How much of each. Default: "entry". */
+  /** How much of each checkpoint to load. Default: "entry". */
   readonly view?: ViewName | undefined;
   /** "any" (the default), or "blob" to read from the blob store itself. */
   readonly source?: SourceName | undefined;
 }
 
-/** Which checkpoint is labelled. */
+/** Selects the checkpoint to label. */
 export interface LabelOptions extends CheckpointOptions, ChangeOptions {}
 
-/** Which checkpoint is forked, and to what. */
+/** Selects the checkpoint to fork, and names the new thread. */
 export interface ForkOptions extends CheckpointOptions, ChangeOptions {
-  /** The thread to make. Default: the server makes a name. */
+  /** The thread to create. Default: the server generates a name. */
   readonly newThreadId?: string | undefined;
 }
 
-/** What a fork made. */
+/** The result of a fork. */
 export interface Fork {
   /** The new thread. */
   readonly newThreadId: string;
-  /** Its first checkpoint. */
+  /** First checkpoint of the new thread. */
   readonly checkpointId: string;
-  /** What was forked, "thread:checkpoint". */
+  /** The forked checkpoint, "thread:checkpoint". */
   readonly forkedFrom: string;
 }
 
-/** How a thread is rolled back. */
+/** Options of a rollback. */
 export interface RollbackOptions extends ChangeOptions {
-  /** The ID that the latest must have; otherwise nothing is appended. */
+  /** ID that the latest checkpoint must have; otherwise nothing is appended. */
   readonly expectedHead?: string | undefined;
-  /** The namespace inside the thread. Default: the root. */
+  /** The namespace of the thread. Default: the root. */
   readonly checkpointNs?: string | undefined;
 }
 
-/** What a rollback made. */
+/** The result of a rollback. */
 export interface Rollback {
   /** The thread. */
   readonly threadId: string;
-  /** The checkpoint that was appended. */
+  /** The appended checkpoint. */
   readonly checkpointId: string;
-  /** What was rolled back to, "thread:checkpoint". */
+  /** The checkpoint that the thread was rolled back to, "thread:checkpoint". */
   readonly rolledBackFrom: string;
 }
 
-/** Which threads are listed. */
+/** Selects the threads that are listed. */
 export interface ThreadFilter extends CallOptions {
   /** Only threads that this agent drives. */
   readonly agentId?: string | undefined;
@@ -138,89 +141,94 @@ export interface ThreadFilter extends CallOptions {
   readonly label?: string | undefined;
   /** Only threads in this state. */
   readonly state?: StateName | undefined;
-  /** Only threads that changed at this time or later. */
+  /** Only threads with their last change at this time or later. */
   readonly changedAfter?: Date | undefined;
-  /** Only threads whose last change was earlier. */
+  /** Only threads with their last change before this time. */
   readonly changedBefore?: Date | undefined;
-  /** List by the last change, the latest first. A thread that changes meanwhile may be missing. */
+  /**
+   * List by the time of the last change, latest first. A thread that changes during the listing may
+   * be missing.
+   */
   readonly latestFirst?: boolean | undefined;
 }
 
-/** What is handed off, and to which agent. */
+/** Selects the checkpoint to hand off, and its receiver. */
 export interface HandoffOptions extends CheckpointOptions {
-  /** Name of the agent it is meant for. */
+  /** Name of the agent that may adopt the hand-off. */
   readonly toAgent?: string | undefined;
   /**
    * Put the key of a sealed blob into the descriptor, for a receiver whose server has other keys.
-   * Whoever has the descriptor can read the checkpoint then.
+   * Everyone who has the descriptor can then read the checkpoint.
    */
   readonly includeKey?: boolean | undefined;
   /**
-   * Seal the key to this public key of age (`age1...`), which the description of the receiver's
-   * server lists; only that server opens the blob then. The sender's server must seal what it
-   * stores.
+   * Seal the key to this public key of age (`age1...`), which the server info of the receiver's
+   * server lists; only that server can then open the blob. The sender's server must seal the blobs
+   * that it stores.
    */
   readonly recipient?: string | undefined;
 }
 
-/** What a pruned thread keeps: the latest of each namespace and what it is rebuilt from, or nothing. */
+/**
+ * What a pruned thread keeps: the latest checkpoint of each namespace and all data to rebuild it,
+ * or nothing.
+ */
 export type KeepName = "latest" | "nothing";
 
-/** What is pruned. */
+/** Options of a prune. */
 export interface PruneOptions extends ChangeOptions {
-  /** What each thread keeps. Default: "latest". */
+  /** Checkpoints that each thread keeps. Default: "latest". */
   readonly keep?: KeepName | undefined;
 }
 
-/** What is compared with a checkpoint. */
+/** Selects the second side of a comparison. */
 export interface DiffOptions extends CallOptions {
-  /** The other side. Default: the latest. */
+  /** Checkpoint of the second side. Default: the latest checkpoint. */
   readonly toCheckpointId?: string | undefined;
-  /** Thread of the other side. Default: the same. */
+  /** Thread of the second side. Default: the same thread. */
   readonly toThreadId?: string | undefined;
-  /** The namespace inside the threads. Default: the root. */
+  /** The namespace of both threads. Default: the root. */
   readonly checkpointNs?: string | undefined;
-  /** At most this many changes. Default: 1,000. */
+  /** Most changes to return. Default: 1,000. */
   readonly maxChanges?: number | undefined;
 }
 
-/** How a thread is verified. */
+/** Options of a verification. */
 export interface VerifyOptions extends CallOptions {
   /**
-   * Is called with the verdict on each checkpoint, as it comes. What it throws ends the
+   * Called with the verdict on each checkpoint as it arrives. An error that it throws ends the
    * verification.
    */
   readonly onVerdict?: ((verdict: CheckpointVerdict) => void) | undefined;
 }
 
-/** Where an application runs; each may be empty, or absent for all. */
+/** Where an application runs; each field may be empty, or absent for all values. */
 export interface SnapshotFilter extends CallOptions {
   /** Session of the application. */
   readonly sessionId?: string | undefined;
-  /** Host that it runs on. */
+  /** Host that the application runs on. */
   readonly hostname?: string | undefined;
-  /** Directory that it runs in. */
+  /** Working directory of the application. */
   readonly workingDirectory?: string | undefined;
 }
 
-/** What is saved with a snapshot. */
+/** Options of a capture. */
 export interface SnapshotOptions extends SnapshotFilter, ChangeOptions {
-  /** A JSON object to save with it. */
+  /** A JSON object to save with the snapshot. */
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
 }
 
 /**
- * How a snapshot is restored: a new thread of each member, or each member's own thread rolled back
- * to it.
+ * Restores a snapshot into a new thread for each member, or rolls each member's own thread back.
  */
 export type RestoreModeName = "new_threads" | "rollback";
 
-/** How a snapshot is restored. */
+/** Options of a restore. */
 export interface RestoreOptions extends ChangeOptions {
-  /** Default: "new_threads". */
+  /** How to restore. Default: "new_threads". */
   readonly mode?: RestoreModeName | undefined;
   /**
-   * With the mode "rollback": leave out members whose thread was deleted, instead of failing with
+   * With the mode "rollback": skip members whose thread was deleted, instead of failing with
    * `NotFound`.
    */
   readonly skipDeleted?: boolean | undefined;

@@ -1,4 +1,4 @@
-/** How `Client.save` decides what to send: parent, versions, and what is unchanged. */
+/** `Client.save`: chooses the parent and the versions, and leaves unchanged values out. */
 
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 
@@ -21,24 +21,27 @@ import {
 } from "../gen/tuskpoint/v1/value_pb.js";
 
 const MEMORY_SIZE = 1024;
-/** The layout that LangGraph 1.x writes and reads without migrating. */
+/** The layout that LangGraph 1.x writes, and reads without migration. */
 const STATE_LAYOUT = 4;
 const LEADING_NUMBER = /^[0-9]+/;
-/** Digits of a text version's number, and of what follows its dot, as LangGraph writes them. */
+/** Digits of a text version's number, and digits after its dot, as LangGraph writes them. */
 const DIGITS = 32;
 const TAIL = "0".repeat(16);
 
-/** A save as the caller asked for it. */
+/** A save as the caller requested it. */
 export interface Draft {
   readonly threadId: string;
   readonly checkpointNs: string;
-  /** Channel to its value as JSON text. */
+  /** JSON text of each channel's value. */
   readonly values: ReadonlyMap<string, Uint8Array>;
-  /** The ID to give it; `undefined` mints one. */
+  /** ID of the new checkpoint; `undefined` generates an ID. */
   readonly checkpointId: string | undefined;
-  /** The checkpoint to follow; `undefined` is `expectedHead` or the latest, empty means no parent. */
+  /**
+   * Parent of the new checkpoint; `undefined` means `expectedHead` or the latest, empty means no
+   * parent.
+   */
   readonly parentId: string | undefined;
-  /** What the latest must be; `undefined` accepts any. */
+  /** ID that the latest checkpoint must have; `undefined` accepts any. */
   readonly expectedHead: string | undefined;
   readonly metadataJson: Uint8Array;
   readonly summary: string;
@@ -49,9 +52,9 @@ export interface Draft {
   readonly searchable: boolean | undefined;
 }
 
-/** What a client knows of a checkpoint that the next one may follow. */
+/** What a client remembers of a checkpoint that the next checkpoint may follow. */
 export interface Known {
-  /** Empty for no checkpoint. */
+  /** ID of the checkpoint; empty for no checkpoint. */
   readonly checkpointId: string;
   readonly parentId: string;
   readonly channels: ReadonlyMap<string, { version: Version; digest: Uint8Array }>;
@@ -65,12 +68,15 @@ const NOTHING: Known = { checkpointId: "", parentId: "", channels: new Map() };
 export class Memory {
   readonly #known = new Map<string, { threadId: string; known: Known }>();
 
-  /** Return what was put last, if it is still remembered. */
+  /** Return the last checkpoint of a namespace, if it is still remembered. */
   get(threadId: string, checkpointNs: string): Known | undefined {
     return this.#known.get(placeOf(threadId, checkpointNs))?.known;
   }
 
-  /** Remember the last checkpoint of a namespace. The one saved longest ago may be forgotten. */
+  /**
+   * Remember the last checkpoint of a namespace. The least recently saved checkpoint may be
+   * forgotten.
+   */
   put(threadId: string, checkpointNs: string, known: Known): void {
     const place = placeOf(threadId, checkpointNs);
     this.#known.delete(place);
@@ -98,8 +104,8 @@ function placeOf(threadId: string, checkpointNs: string): string {
 /**
  * Save a checkpoint.
  *
- * Without a parent or an expected head, the service decides which checkpoint it follows: the latest
- * when the save commits. What this client remembers can be wrong without harm then.
+ * Without a parent or an expected head, the service chooses the parent: the latest checkpoint when
+ * the save commits. Outdated memory of this client then does no harm.
  */
 export async function save(
   draft: Draft,
@@ -129,12 +135,13 @@ export async function save(
 }
 
 /**
- * Return a version above all of a checkpoint's, in the kind that they have.
+ * Return a version above all versions of a checkpoint, of the same kind.
  *
- * A thread that has none begins with the text of 1. Text versions count up in their leading number,
- * zero-padded to the 32 digits that LangGraph writes.
+ * A checkpoint without versions starts with the text of 1. Text versions count up in their leading
+ * number, zero-padded to the 32 digits that LangGraph writes.
  *
- * @throws InvalidRequest - They are of several kinds, or texts that do not begin with a number.
+ * @throws InvalidRequest - The versions are of several kinds, or are texts that do not start with a
+ *   number.
  */
 export function nextVersion(versions: readonly Version[]): Version {
   const texts: string[] = [];
@@ -185,7 +192,7 @@ async function parentOf(
 ): Promise<Known> {
   const { threadId, checkpointNs } = draft;
   const known = memory.get(threadId, checkpointNs);
-  // A caller that names the latest follows it.
+  // A caller that names the expected head also names the parent.
   const wanted = draft.parentId ?? draft.expectedHead;
   if (wanted === undefined) {
     return known ?? NOTHING;
@@ -201,7 +208,9 @@ async function parentOf(
   return found === undefined ? { ...NOTHING, checkpointId: wanted } : knownOf(found);
 }
 
-/** Put values into a request that has their digests; without names, those of all channels. */
+/**
+ * Put values into a request that has only their digests; without names, the values of all channels.
+ */
 function putInline(draft: Draft, request: SaveCheckpointRequest, names?: readonly string[]): void {
   for (const channel of request.checkpoint?.state?.channels ?? []) {
     const data = draft.values.get(channel.name);
@@ -225,7 +234,7 @@ function requestOf(draft: Draft, parent: Known): SaveCheckpointRequest {
         checkpointNs: draft.checkpointNs,
         checkpointId: draft.checkpointId || newCheckpointId(parent.checkpointId),
       },
-      // No checkpoint has the parent "", so the service sets the versions then.
+      // No checkpoint has the parent "", so the service then sets the versions.
       parentCheckpointId: followsLatest && parent.isGuess ? "" : parentId,
       state: {
         schemaVersion: STATE_LAYOUT,

@@ -1,4 +1,4 @@
-/** Capturing several threads together, and restoring them. */
+/** Capturing several threads together, and restoring the captures. */
 
 import { RestoreMode } from "../gen/tuskpoint/v1/snapshot_service_pb.js";
 import { encodeObject } from "../messages/json.js";
@@ -21,12 +21,12 @@ const MODES: Readonly<Record<RestoreModeName, RestoreMode>> = {
   rollback: RestoreMode.ROLLBACK,
 };
 
-/** The part of the client that deals with snapshots. */
+/** The part of the client that creates and restores snapshots. */
 export abstract class Snapshots extends Lineages {
   /**
    * Capture the latest root checkpoint of several threads at one moment.
    *
-   * The snapshot keeps what it captured when the threads are pruned or deleted.
+   * The snapshot keeps the captured checkpoints when the threads are pruned or deleted.
    *
    * @param threadIds - The threads, 1 to 1,000.
    * @throws NotFound - A thread does not exist, or has no root checkpoint.
@@ -48,7 +48,7 @@ export abstract class Snapshots extends Lineages {
   /**
    * Return a snapshot.
    *
-   * @throws NotFound - There is no such snapshot.
+   * @throws NotFound - The snapshot does not exist.
    */
   async getSnapshot(snapshotId: string, options: CallOptions = {}): Promise<SnapshotRecord> {
     checkTexts({ snapshotId });
@@ -59,7 +59,7 @@ export abstract class Snapshots extends Lineages {
   /**
    * Return the newest snapshot.
    *
-   * @throws NotFound - There is none.
+   * @throws NotFound - No snapshot matches.
    */
   async latestSnapshot(options: SnapshotFilter = {}): Promise<SnapshotRecord> {
     const request = placeOf(options);
@@ -81,7 +81,7 @@ export abstract class Snapshots extends Lineages {
    * Restore every member of a snapshot, or none; return the restored checkpoints, in the order of
    * the snapshot's members.
    *
-   * @throws NotFound - There is no such snapshot, or a thread to roll back was deleted.
+   * @throws NotFound - The snapshot does not exist, or a thread to roll back was deleted.
    */
   async restoreSnapshot(snapshotId: string, options: RestoreOptions = {}): Promise<Reference[]> {
     checkTexts({ snapshotId });
@@ -99,9 +99,10 @@ export abstract class Snapshots extends Lineages {
   }
 
   /**
-   * Delete a snapshot and what only it keeps; return whether there was one.
+   * Delete a snapshot and all data that only the snapshot keeps; return whether the snapshot
+   * existed.
    *
-   * Threads restored from it stay.
+   * Threads restored from the snapshot stay.
    */
   async deleteSnapshot(snapshotId: string, options: ChangeOptions = {}): Promise<boolean> {
     checkTexts({ snapshotId });

@@ -1,4 +1,4 @@
-/** Describing, listing, keeping, copying and deleting threads. */
+/** Describing, listing, retaining, copying and deleting threads. */
 
 import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
@@ -31,12 +31,12 @@ const STRATEGIES: Readonly<Record<KeepName, PruneStrategy>> = {
   nothing: PruneStrategy.DELETE_ALL,
 };
 
-/** The part of the client that deals with whole threads. */
+/** The part of the client that reads and changes whole threads. */
 export abstract class Threads extends History {
   /**
    * Describe a thread.
    *
-   * @throws NotFound - There is no such thread.
+   * @throws NotFound - The thread does not exist.
    */
   async getThread(threadId: string, options: CallOptions = {}): Promise<ThreadRecord> {
     checkTexts({ threadId });
@@ -64,7 +64,7 @@ export abstract class Threads extends History {
     yield* entries(this.connection, fetch, (page) => page.threads.map(threadRecord));
   }
 
-  /** Delete a thread with all its namespaces; return how many checkpoints it had. */
+  /** Delete a thread with all its namespaces; return how many checkpoints the thread had. */
   async delete(threadId: string, options: ChangeOptions = {}): Promise<bigint> {
     checkTexts({ threadId });
     const request = { threadId, durability: durability(options.durability) };
@@ -74,11 +74,11 @@ export abstract class Threads extends History {
   }
 
   /**
-   * Set how long a thread is kept after its last change; then it is deleted.
+   * Set how long a thread is kept after its last change; the server then deletes the thread.
    *
-   * @param retentionMs - The time in milliseconds, in whole seconds, at least one; `undefined` keeps
-   *   the thread.
-   * @throws NotFound - There is no such thread.
+   * @param retentionMs - Milliseconds, in whole seconds, at least one second; `undefined` keeps the
+   *   thread.
+   * @throws NotFound - The thread does not exist.
    */
   async setRetention(
     threadId: string,
@@ -99,12 +99,12 @@ export abstract class Threads extends History {
   }
 
   /**
-   * Set whether search finds a thread's checkpoints. By default it does.
+   * Set whether search finds a thread's checkpoints. By default search finds them.
    *
-   * What is forked, copied or restored of a thread that is not searchable is not searchable either,
-   * until that is set for it.
+   * Forks, copies and restores of a thread that is not searchable are not searchable either, until
+   * they are made searchable.
    *
-   * @throws NotFound - There is no such thread.
+   * @throws NotFound - The thread does not exist.
    */
   async setSearchable(
     threadId: string,
@@ -117,9 +117,9 @@ export abstract class Threads extends History {
   }
 
   /**
-   * Copy a thread into one that has no checkpoints; return how many were copied.
+   * Copy a thread into a thread without checkpoints; return how many checkpoints were copied.
    *
-   * @throws NotFound - There is no such thread.
+   * @throws NotFound - The thread does not exist.
    * @throws AlreadyExists - The new thread has checkpoints.
    */
   async copy(threadId: string, newThreadId: string, options: ChangeOptions = {}): Promise<bigint> {
@@ -136,7 +136,7 @@ export abstract class Threads extends History {
   /**
    * Delete old checkpoints of threads; return how many.
    *
-   * @param threadIds - A thread, or several. Those that do not exist are skipped.
+   * @param threadIds - One thread, or several. Threads that do not exist are skipped.
    */
   async prune(threadIds: string | Iterable<string>, options: PruneOptions = {}): Promise<bigint> {
     const strategy = choice("keep", options.keep ?? "latest", STRATEGIES);
@@ -165,11 +165,11 @@ export abstract class Threads extends History {
   }
 
   /**
-   * Delete threads, wait until that is certified, and return a signed receipt.
+   * Delete threads, wait until the deletion is certified, and return a signed receipt.
    *
-   * @param threadIds - A thread, or several, at most 1,000. Threads that do not exist are listed with
-   *   0 checkpoints.
-   * @throws Unavailable - The blob store cannot be used now. What was deleted stays deleted; another
+   * @param threadIds - One thread, or several, at most 1,000. The receipt lists threads that do not
+   *   exist with 0 checkpoints.
+   * @throws Unavailable - The blob store is not available. Deleted threads stay deleted; another
    *   call returns a receipt.
    */
   async erase(threadIds: string | Iterable<string>, options: CallOptions = {}): Promise<Receipt> {
@@ -185,7 +185,7 @@ export abstract class Threads extends History {
   }
 
   /**
-   * Return what retention rules would delete now. Nothing is deleted.
+   * Return what retention rules would delete at this moment. Nothing is deleted.
    *
    * @param rules - The rules. Default: the rules of the server.
    * @throws InvalidRequest - A time is not in whole seconds above 0.
@@ -199,9 +199,10 @@ export abstract class Threads extends History {
   }
 
   /**
-   * Yield what the newest catalog leads to of a thread, by namespace and checkpoint ID.
+   * Yield the checkpoints of a thread that the newest catalog leads to, by namespace and checkpoint
+   * ID.
    *
-   * @throws NotFound - There is no such thread.
+   * @throws NotFound - The thread does not exist.
    */
   async *manifest(
     threadId: string,
@@ -214,12 +215,12 @@ export abstract class Threads extends History {
   }
 
   /**
-   * Store a thread's manifest as a blob of its own; return its location, `undefined` if nothing of
-   * the thread is certified.
+   * Store a thread's manifest as a blob of its own; return the blob's location, `undefined` if no
+   * checkpoint of the thread is certified.
    *
    * `tuskpoint audit manifest` and `tuskpoint-server recover` read the blob; nothing renews it.
    *
-   * @throws NotFound - There is no such thread.
+   * @throws NotFound - The thread does not exist.
    */
   async storeManifest(threadId: string, options: CallOptions = {}): Promise<Location | undefined> {
     checkTexts({ threadId });

@@ -1,4 +1,4 @@
-/** Large values on their way in: put together from their chunks. Pure. */
+/** Assembles received large values from their chunks. Pure. */
 
 import { create } from "@bufbuild/protobuf";
 
@@ -18,7 +18,7 @@ import {
   type ValueChunk,
 } from "../gen/tuskpoint/v1/value_pb.js";
 
-/** What can hold a value. */
+/** A message that can contain a value. */
 export type Holder = Channel | PendingWrite;
 
 /** Frames of the streams that carry checkpoints. */
@@ -79,13 +79,13 @@ class Filling {
   }
 }
 
-/** Turns frames into complete messages: every value inline. */
+/** Turns frames into complete messages, with every value inline. */
 class Assembler<Whole> {
   readonly #kind: string;
   #current: Whole | undefined;
   #filling = new Filling();
 
-  /** @param kind - What a message is called in an error. */
+  /** @param kind - Name of the message in errors. */
   constructor(kind: string) {
     this.#kind = kind;
   }
@@ -120,12 +120,12 @@ class Assembler<Whole> {
   }
 }
 
-/** Turns frames into complete checkpoints: every value inline. */
+/** Turns frames into complete checkpoints, with every value inline. */
 export class CheckpointAssembler {
   readonly #assembler = new Assembler<Checkpoint>("a checkpoint");
 
   /**
-   * Take the next frame; return the checkpoint that it completes, if it does.
+   * Add the next frame; return the checkpoint that the frame completes, if any.
    *
    * @throws ServerError - The frame breaks the contract.
    */
@@ -141,7 +141,7 @@ export class CheckpointAssembler {
   }
 
   /**
-   * Take the end of the stream.
+   * Check the end of the stream.
    *
    * @throws ServerError - A checkpoint is incomplete.
    */
@@ -150,12 +150,12 @@ export class CheckpointAssembler {
   }
 }
 
-/** Turns frames into complete events: every value of their checkpoints inline. */
+/** Turns frames into complete events, with every value of their checkpoints inline. */
 export class EventAssembler {
   readonly #assembler = new Assembler<ThreadEvent>("an event");
 
   /**
-   * Take the next frame; return the event that it completes, if it does.
+   * Add the next frame; return the event that the frame completes, if any.
    *
    * @throws ServerError - The frame breaks the contract.
    */
@@ -178,7 +178,7 @@ export class DeltaHistoryAssembler {
   #last = "";
 
   /**
-   * Take the next frame.
+   * Add the next frame.
    *
    * @throws ServerError - The frame breaks the contract.
    */
@@ -199,7 +199,7 @@ export class DeltaHistoryAssembler {
   }
 
   /**
-   * Take the end of the stream; return the histories in the order in which they came.
+   * Check the end of the stream; return the histories in the order of arrival.
    *
    * @throws ServerError - A history is incomplete.
    */
@@ -226,7 +226,9 @@ export class DeltaHistoryAssembler {
   }
 }
 
-/** Return what of a checkpoint can hold values, in the order in which large ones are numbered. */
+/**
+ * Return the parts of a checkpoint that can contain values, in the order that numbers large values.
+ */
 function holdersOf(checkpoint: Checkpoint | undefined): Holder[] {
   return checkpoint === undefined
     ? []

@@ -1,4 +1,4 @@
-/** Calls as frames of an `Exchange` stream. Pure. */
+/** Encodes calls as frames of an `Exchange` stream. Pure. */
 
 import { create, toBinary, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
@@ -27,21 +27,21 @@ export type Call =
   | { readonly case: "writes"; readonly value: SaveWritesRequest }
   | { readonly case: "get"; readonly value: GetCheckpointRequest };
 
-/** What each call is answered with. */
+/** The answer to each kind of call. */
 export interface Answers {
   readonly save: SaveCheckpointResponse;
   readonly writes: SaveWritesResponse;
   readonly get: GetCheckpointResponse;
 }
 
-/** Largest message that clients and servers take, in bytes. */
+/** Largest message that clients and servers accept, in bytes. */
 export const MAX_MESSAGE_BYTES = 8 * 1024 * 1024;
-/** What a message with one call has besides it, at most. */
+/** Most bytes of a message besides its one call. */
 const AROUND_BYTES = 256;
 
 const RESULTS = { save: "saved", writes: "written", get: "got" } as const;
 
-/** A call, encoded once however often it is sent. */
+/** A call that is encoded once, however often it is sent. */
 export class Outgoing {
   /** Size of the call in bytes, without the large values. */
   readonly size: number;
@@ -49,20 +49,21 @@ export class Outgoing {
   readonly values: readonly Uint8Array[];
   /** The thread that the call changes; `undefined` if it changes none. */
   readonly threadId: string | undefined;
-  /** The case of the answer. */
+  /** The case of the answer in its message. */
   readonly result: (typeof RESULTS)[Call["case"]];
   readonly #encoded: NonNullable<Frame["$unknown"]>;
 
   /**
    * @param call - The call, every value inline.
-   * @throws InvalidRequest - It has a field that cannot be encoded.
-   * @throws ResourceExhausted - No message takes it, though its large values go in chunks.
+   * @throws InvalidRequest - A field of the call cannot be encoded.
+   * @throws ResourceExhausted - The call does not fit a message, even with its large values in
+   *   chunks.
    */
   constructor(call: Call) {
     this.result = RESULTS[call.case];
     this.threadId = threadOf(call);
     const { data, values } = encoded(call);
-    // A message that is too large would end the stream, and the calls of others with it.
+    // A message that is too large would end the stream, and with it the calls of other callers.
     if (data.length + AROUND_BYTES > MAX_MESSAGE_BYTES) {
       throw new ResourceExhausted(
         `the call has ${data.length} bytes without the values that are sent in chunks, and a message ` +
@@ -72,13 +73,13 @@ export class Outgoing {
     }
     this.values = values;
     this.size = data.length;
-    // Encoded fields pass through `toBinary` as they are, like fields that it does not know.
+    // `toBinary` writes encoded fields unchanged, like unknown fields.
     const no = FrameSchema.field[call.case].number;
     this.#encoded = [{ no, wireType: WireType.LengthDelimited, data }];
   }
 
   /**
-   * Yield the frame of the call, then those of its chunks.
+   * Yield the frame of the call, then the frames of its chunks.
    *
    * @param id - Number of the call on its stream.
    * @param timeoutMs - Time that the call may take, in milliseconds.
@@ -94,12 +95,12 @@ export class Outgoing {
     }
   }
 
-  /** Whether the call changes something. */
+  /** Whether the call changes a thread. */
   get saves(): boolean {
     return this.threadId !== undefined;
   }
 
-  /** Return whether an answer is one to this call. */
+  /** Return whether an answer has the case that answers this call. */
   isAnsweredBy(result: Answer["result"]): boolean {
     return result.case === this.result || result.case === "error";
   }
@@ -131,7 +132,7 @@ function encoded(call: Call): { data: Uint8Array; values: readonly Uint8Array[] 
   }
 }
 
-/** Return a message with its length in front, as a field has it. */
+/** Return a message with its length in front, as in a length-delimited field. */
 function bytesOf<T extends DescMessage>(schema: T, message: MessageShape<T>): Uint8Array {
   try {
     return new BinaryWriter().bytes(toBinary(schema, message)).finish();

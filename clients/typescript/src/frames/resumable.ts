@@ -1,4 +1,6 @@
-/** Streams that resume after a break: what was delivered, and the next request. Pure. */
+/**
+ * Streams that resume after a break: remember the delivered part, and build the next request. Pure.
+ */
 
 import { clone, create, type MessageInitShape } from "@bufbuild/protobuf";
 
@@ -20,12 +22,12 @@ import {
   type WatchThreadResponse,
 } from "../gen/tuskpoint/v1/history_service_pb.js";
 
-/** A stream that can be requested again, and what was delivered of it. */
+/** A stream that can be requested again, and the position up to which it was delivered. */
 export interface Resumable<Request, Frame, Item> {
   /** Return the request for the rest of the stream. */
   nextRequest(): Request;
   /**
-   * Add the next frame; return the item that it completes, if any.
+   * Add the next frame; return the item that the frame completes, if any.
    *
    * @throws ServerError - The frame breaks the contract.
    */
@@ -38,7 +40,7 @@ export interface Resumable<Request, Frame, Item> {
   end(): void;
 }
 
-/** A replay; it resumes after the last checkpoint that it delivered. */
+/** A replay that resumes after the last checkpoint that it delivered. */
 export class ReplayStream
   implements Resumable<ReplayThreadRequest, ReplayThreadResponse, Checkpoint>
 {
@@ -66,7 +68,7 @@ export class ReplayStream
       return undefined;
     }
     const place = { id: complete.ref?.checkpointId ?? "", ns: complete.ref?.checkpointNs ?? "" };
-    // The bound of the request includes its ID, which several namespaces may have.
+    // The request starts at this ID, inclusive, and several namespaces may have the ID.
     if (this.#delivered !== undefined && !isAfter(place, this.#delivered)) {
       return undefined;
     }
@@ -79,7 +81,7 @@ export class ReplayStream
   }
 }
 
-/** A watch; it resumes after the last cursor that it delivered, and never ends. */
+/** A watch that resumes after the last cursor that it delivered, and never ends. */
 export class WatchStream
   implements Resumable<WatchThreadRequest, WatchThreadResponse, ThreadEvent>
 {
@@ -110,7 +112,7 @@ export class WatchStream
   }
 }
 
-/** An adoption; after a break it delivers only stages that are new. */
+/** An adoption that delivers only new stages after a break. */
 export class AdoptionStream
   implements Resumable<AdoptHandoffRequest, AdoptHandoffResponse, AdoptHandoffResponse>
 {
@@ -151,7 +153,7 @@ interface Place {
   readonly ns: string;
 }
 
-/** Compare as the server does: by the bytes of UTF-8, which is the order of code points. */
+/** Compare as the server does: by UTF-8 bytes, which is the order of code points. */
 function isAfter(place: Place, other: Place): boolean {
   const byId = Buffer.compare(Buffer.from(place.id), Buffer.from(other.id));
   const byNs = Buffer.compare(Buffer.from(place.ns), Buffer.from(other.ns));

@@ -1,4 +1,4 @@
-/** Large values on their way out: cut into chunks. Pure. */
+/** Cuts large values into chunks to send. Pure. */
 
 import { create } from "@bufbuild/protobuf";
 
@@ -17,17 +17,17 @@ const MIB = 1024 * 1024;
 
 /** Bytes of a value in one chunk. */
 const CHUNK_BYTES = MIB;
-/** Largest value that is sent inside the message that names it. */
+/** Largest value that is sent inline in its message. */
 const MAX_INLINE_VALUE_BYTES = MIB;
-/** Most bytes of such values in one message. */
+/** Most bytes of inline values in one message. */
 const MAX_INLINE_BYTES = 2 * MIB;
 
 /** A save of either kind. */
 export type Save = SaveCheckpointRequest | SaveWritesRequest;
 
-/** A save without its large values, and the bytes of these in their order. */
+/** A save without its large values, and the bytes of the large values in order. */
 export interface Announced<S extends Save> {
-  /** The save; it names the type and the size of each large value. */
+  /** The save, with the type and the size of each large value. */
   readonly save: S;
   /** The large values; none if the save fits a message as it is. */
   readonly values: readonly Uint8Array[];
@@ -48,7 +48,7 @@ export function announce<S extends Save>(save: S): Announced<S> {
   return { save: withoutValues(save, new Set(large)) as S, values };
 }
 
-/** Yield the chunks of large values, in the order in which a stream carries them. */
+/** Yield the chunks of large values in the order of the stream. */
 export function* chunksOf(values: readonly Uint8Array[]): Generator<ValueChunk> {
   for (const [valueIndex, value] of values.entries()) {
     for (let offset = 0; offset < value.length; offset += CHUNK_BYTES) {
@@ -58,7 +58,7 @@ export function* chunksOf(values: readonly Uint8Array[]): Generator<ValueChunk> 
   }
 }
 
-/** Return what can hold a value, in the order in which large values are numbered. */
+/** Return the parts of a save that can contain a value, in the order that numbers large values. */
 function holdersOf(save: Save): Holder[] {
   return isCheckpoint(save)
     ? [...(save.checkpoint?.state?.channels ?? []), ...save.writes]
@@ -69,7 +69,7 @@ function isCheckpoint(save: Save): save is SaveCheckpointRequest {
   return save.$typeName === "tuskpoint.v1.SaveCheckpointRequest";
 }
 
-/** Return the positions, rising, of the holders whose values must be sent in chunks. */
+/** Return the ascending positions of the parts whose values must be sent in chunks. */
 function largePositions(holders: readonly Holder[]): number[] {
   const sizes = holders.map((holder) => dataOf(holder).length);
   let left = sizes.reduce((sum, size) => sum + size, 0);

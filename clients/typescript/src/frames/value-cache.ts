@@ -1,4 +1,7 @@
-/** The values that a client has: loads name their digests, and the server leaves them out. Pure. */
+/**
+ * The client's cache of values: loads name their digests, and the server leaves the values out.
+ * Pure.
+ */
 
 import { createHash } from "node:crypto";
 
@@ -13,21 +16,23 @@ import type {
 import { ValueSchema, type PendingWrite, type Value } from "../gen/tuskpoint/v1/value_pb.js";
 import type { Holder } from "./assembling.js";
 
-/** Bytes of values that a client keeps unless it is told otherwise. */
+/** Default bytes of values that a client keeps. */
 export const DEFAULT_CACHE_BYTES = 16 * 1024 * 1024;
-/** The smallest value that is kept: to name a digest costs 34 bytes in each load. */
+/** Smallest value that is kept: naming a digest costs 34 bytes in each load. */
 const MIN_VALUE_BYTES = 1024;
-/** How many digests a load names at most. */
+/** Most digests that a load names. */
 const MAX_DIGESTS = 256;
-/** A value above this part of all bytes is not kept. */
+/** A value is kept only if its size is at most all bytes divided by this number. */
 const SHARE = 4;
 
-/** Return the digest that a value is named by; see `Channel.digest` in the contract. */
+/** Return the digest that names a value; see `Channel.digest` in the contract. */
 export function valueDigest(type: string, data: Uint8Array): Uint8Array {
   return createHash("sha256").update(`${type}\0`).update(data).digest();
 }
 
-/** A value that is kept. No caller has its bytes, and a message that it came in is not kept for it. */
+/**
+ * A copy of a value: callers cannot change its bytes, and it keeps no received message in memory.
+ */
 class CachedValue {
   readonly type: string;
   readonly data: Uint8Array;
@@ -38,16 +43,16 @@ class CachedValue {
     this.data = new Uint8Array(value.data);
   }
 
-  /** The digest, computed when it is first asked for. */
+  /** The digest, computed at its first use. */
   get digest(): Uint8Array {
     this.#digest ??= valueDigest(this.type, this.data);
     return this.#digest;
   }
 }
 
-/** Values as a load names them. */
+/** Cached values that a load names. */
 export class HeldValues {
-  /** Their digests. */
+  /** Digests of the values. */
   readonly digests: readonly Uint8Array[];
   readonly #values = new Map<string, CachedValue>();
 
@@ -92,25 +97,28 @@ type Values = Map<string, CachedValue>;
 /**
  * The larger values of the checkpoint that each thread saved or loaded last.
  *
- * The values of the thread that was used longest ago go first.
+ * The values of the least recently used thread are dropped first.
  */
 export class ValueCache {
   readonly #maxBytes: number;
-  /** By thread and namespace, the one used last at the end; then by channel, or place of a write. */
+  /**
+   * By thread and namespace, the most recently used at the end; then by channel, or position of a
+   * write.
+   */
   readonly #checkpoints = new Map<string, Values>();
   #size = 0;
 
-  /** @param maxBytes - Maximum size of all values together; 0 keeps none. */
+  /** @param maxBytes - Most bytes of all values together; 0 keeps no values. */
   constructor(maxBytes: number = DEFAULT_CACHE_BYTES) {
     this.#maxBytes = maxBytes;
   }
 
-  /** The size of all values. */
+  /** Bytes of all values together. */
   get size(): number {
     return this.#size;
   }
 
-  /** Return the values that a load of a thread names: the largest, if there are too many. */
+  /** Return the values that a load of a thread names: the largest values if there are too many. */
   heldFor(ref: CheckpointRef): HeldValues {
     const place = placeOf(ref);
     const values = this.#checkpoints.get(place);
@@ -126,7 +134,7 @@ export class ValueCache {
     return new HeldValues(kept.slice(0, MAX_DIGESTS));
   }
 
-  /** Take the values of a checkpoint that was saved with this ID. */
+  /** Add the values of a checkpoint that was saved with this ID. */
   addSaved(request: SaveCheckpointRequest, checkpointId: string): void {
     const { checkpoint, writes } = request;
     if (this.#maxBytes === 0 || checkpoint?.ref === undefined) {
@@ -153,7 +161,7 @@ export class ValueCache {
     this.#put(place, values);
   }
 
-  /** Take the values of writes that were saved. */
+  /** Add the values of saved writes. */
   addWritten({ ref, writes }: SaveWritesRequest): void {
     if (this.#maxBytes === 0 || ref === undefined) {
       return;
@@ -163,7 +171,7 @@ export class ValueCache {
     this.#put(placeOf(ref), values);
   }
 
-  /** Take the values of a checkpoint that was loaded whole. */
+  /** Add the values of a checkpoint that was loaded whole. */
   addLoaded(checkpoint: Checkpoint, held: HeldValues): void {
     if (this.#maxBytes === 0 || checkpoint.ref === undefined) {
       return;
@@ -188,7 +196,10 @@ export class ValueCache {
     }
   }
 
-  /** Add a value, if it has a size that is kept; what was at its place is outdated in any case. */
+  /**
+   * Add a value if its size allows it; the previous value at the same position is outdated in any
+   * case.
+   */
   #keep(values: Values, at: string, value: Value): void {
     const { length } = value.data;
     values.delete(at);
@@ -197,7 +208,7 @@ export class ValueCache {
     }
   }
 
-  /** Replace the values of a thread and namespace, and make room for them. */
+  /** Replace the values of a thread and namespace, and drop others to make room. */
   #put(place: string, values: Values): void {
     this.#remove(place);
     const kept: Values = new Map();
@@ -249,7 +260,7 @@ function writeAt(checkpointId: string, position: number, write: PendingWrite): s
   return `${writesOf(checkpointId)}${write.taskId}\0${write.idx ?? position}\0${write.channel}`;
 }
 
-/** Yield what can hold a value, where it is, and its channel. */
+/** Yield the parts that can contain a value, their position, and their channel. */
 function* holdersOf(
   checkpoint: Checkpoint,
 ): Generator<{ at: string; holder: Holder; channel: string }> {

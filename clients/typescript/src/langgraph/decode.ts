@@ -1,4 +1,4 @@
-/** From answers of the contract to what LangGraph.js expects. */
+/** Converts messages of the contract to the values that LangGraph.js expects. */
 
 import { create } from "@bufbuild/protobuf";
 import type { RunnableConfig } from "@langchain/core/runnables";
@@ -26,7 +26,7 @@ import { nextVersion } from "./versions.js";
 
 const SENDS_IN_CHANNEL_SINCE = 4;
 
-/** Return the config that names a checkpoint: three keys, no others. */
+/** Return the config that names a checkpoint: three keys and no other key. */
 export function decodeConfig(ref: CheckpointRef | undefined): RunnableConfig {
   return {
     configurable: {
@@ -38,10 +38,9 @@ export function decodeConfig(ref: CheckpointRef | undefined): RunnableConfig {
 }
 
 /**
- * Return the parent if pending sends have to be fetched from its writes.
+ * Return the parent if its writes contain pending sends of the checkpoint.
  *
- * In layouts below 4 a checkpoint's sends are the parent's writes on the channel
- * `__pregel_tasks`.
+ * In layouts below 4 a checkpoint's sends are the parent's writes on the channel `__pregel_tasks`.
  */
 export function parentWithSends(message: CheckpointMessage): CheckpointRef | undefined {
   const layout = message.state?.schemaVersion ?? SENDS_IN_CHANNEL_SINCE;
@@ -49,13 +48,13 @@ export function parentWithSends(message: CheckpointMessage): CheckpointRef | und
 }
 
 /**
- * Return a checkpoint as LangGraph.js knows it.
+ * Return a checkpoint in the form of LangGraph.js.
  *
  * @param message - The checkpoint.
- * @param serde - What its values are rebuilt with.
- * @param sender - The parent whose writes hold the pending sends, if `parentWithSends` named one
- *   and it exists.
- * @throws UnreadableValue - A value is not of an encoding that the serializer reads.
+ * @param serde - The serializer that decodes the values.
+ * @param sender - The parent whose writes contain the pending sends, if `parentWithSends` named a
+ *   parent and the parent exists.
+ * @throws UnreadableValue - A value has an encoding that the serializer does not read.
  */
 export async function decodeTuple(
   message: CheckpointMessage,
@@ -79,7 +78,7 @@ export async function decodeTuple(
   };
 }
 
-/** Return the history of each channel; `seed` is absent where none is stored. */
+/** Return the history of each channel; `seed` is absent if no seed is stored. */
 export async function decodeHistory(
   channels: readonly string[],
   histories: readonly HistoryMessage[],
@@ -134,7 +133,7 @@ async function decodeCheckpoint(
   };
 }
 
-/** Return what a checkpoint has beyond the keys that LangGraph.js names, as properties of it. */
+/** Return the checkpoint's values beyond the keys that LangGraph.js names, as properties. */
 async function decodeExtras(
   state: CheckpointState | undefined,
   serde: SerializerProtocol,
@@ -208,10 +207,11 @@ async function decodeValue(
   serde: SerializerProtocol,
 ): Promise<unknown> {
   if (type === "null" && data.length === 0) {
-    return null; // Python's serializer has a type of its own for it.
+    return null; // Python's serializer has a type of its own for this value.
   }
   try {
-    // Bytes are handed on as they are; these are still part of the message they came in.
+    // Bytes are returned unchanged; these bytes are still a part of the received message, so they
+    // are copied.
     return await serde.loadsTyped(type, type === "json" ? data : new Uint8Array(data));
   } catch (error) {
     throw unreadable(channel, type, error);

@@ -1,8 +1,8 @@
 /**
- * From LangGraph.js's arguments to requests of the contract.
+ * Converts the arguments of LangGraph.js to requests of the contract.
  *
- * Nothing here does I/O. Whatever has to be serialized is handed to the serializer before these
- * functions first wait, because node code may change the same objects meanwhile.
+ * Nothing here does I/O. These functions start every serialization before their first wait, because
+ * the code of nodes may change the same objects afterwards.
  */
 
 import { create } from "@bufbuild/protobuf";
@@ -52,7 +52,7 @@ import type { Channel, Value, Version } from "../gen/tuskpoint/v1/value_pb.js";
 import { checkText } from "../messages/json.js";
 import type { Saving } from "./summary.js";
 
-/** Writes in one request; the server's `ServerLimits.max_writes` is not lower. */
+/** Most writes in one request; the server's `ServerLimits.max_writes` is not lower. */
 export const MAX_WRITES = 4096;
 
 const MAX_LIMIT = 2 ** 32 - 1;
@@ -68,16 +68,16 @@ const KNOWN_KEYS = new Set([
   "updated_channels",
 ]);
 
-/** Return the thread that a config names, as text; `undefined` if it names none. */
+/** Return the thread that a config names, as text; `undefined` if the config names none. */
 export function threadIdOf(config: RunnableConfig): string | undefined {
   const threadId: unknown = config.configurable?.["thread_id"];
   return threadId === undefined || threadId === null ? undefined : String(threadId);
 }
 
 /**
- * Return the checkpoint that a config names; without ID, the latest of its namespace.
+ * Return the checkpoint that a config names; without ID, the latest checkpoint of its namespace.
  *
- * @throws InvalidRequest - The config names no thread, or by a text that is not Unicode.
+ * @throws InvalidRequest - The config names no thread, or contains a text that is not Unicode.
  */
 export function checkpointRef(config: RunnableConfig): CheckpointRef {
   const threadId = threadIdOf(config);
@@ -96,11 +96,11 @@ export function checkpointRef(config: RunnableConfig): CheckpointRef {
 }
 
 /**
- * Return a checkpoint as a message, in which unchanged channels refer to the parent's content.
+ * Return a checkpoint as a message, with references to the parent's content for unchanged channels.
  *
- * Only channels in `newVersions`, and values without a version, are serialized. Without a parent
- * there is nothing to refer to: the channels that are not new have no content then. A fork of a
- * first checkpoint has no parent either and names nothing as new, so it is sent whole.
+ * Only channels in `newVersions`, and values without a version, are serialized. Without a parent,
+ * channels that are not new have no content, because there is nothing to refer to. A fork of a
+ * first checkpoint also has no parent and names no channel as new; it is sent whole.
  */
 export async function encodeCheckpoint(
   saving: Saving,
@@ -132,7 +132,7 @@ export async function encodeCheckpoint(
 /**
  * Replace references to the parent by content, in place.
  *
- * @param names - The channels; `undefined` for all of them.
+ * @param names - The channels; `undefined` for all channels.
  */
 export async function inlineChannels(
   message: CheckpointMessage | undefined,
@@ -154,7 +154,7 @@ export async function inlineChannels(
 }
 
 /**
- * Return the requests that save what a task wrote: none if it wrote nothing.
+ * Return the requests that save the writes of a task: none if the task wrote nothing.
  *
  * @throws InvalidRequest - The config names no thread or no checkpoint.
  */
@@ -295,11 +295,11 @@ async function encodeValue(
   value: unknown,
   serde: SerializerProtocol,
 ): Promise<Value> {
-  // Serializers pass bytes on as they are, and these may change before they are sent.
+  // Serializers return bytes unchanged, and the caller may change these bytes before they are sent.
   const kept = value instanceof Uint8Array ? new Uint8Array(value) : value;
   const [type, data] = await serde.dumpsTyped(kept);
   if (type === "json" && data.length === 0) {
-    // Nothing could read it again, and with it the whole checkpoint.
+    // Nothing could read this value again, nor the whole checkpoint.
     throw invalidField(
       channel,
       `a ${typeof value} cannot be written as JSON; keep it out of the state`,

@@ -1,8 +1,8 @@
 /**
- * LangGraph.js checkpointer: a thread's checkpoints and pending writes, kept by TuskPoint.
+ * LangGraph.js checkpointer: TuskPoint stores a thread's checkpoints and pending writes.
  *
- * It must never: decide what the service decides, keep state between calls, or hold on to objects
- * of an agent after a method has returned.
+ * It must never: make decisions of the service, keep state between calls, or keep references to
+ * objects of an agent after a method has returned.
  */
 
 export { TuskPointSaver, VECTOR_KEY, type SaverOptions, type Vectorize } from "./saver.js";

@@ -1,4 +1,4 @@
-/** The checkpointer. */
+/** `TuskPointSaver`, the checkpointer. */
 
 import { clone, create } from "@bufbuild/protobuf";
 import type { RunnableConfig } from "@langchain/core/runnables";
@@ -43,50 +43,51 @@ import { summaryOf } from "./summary.js";
 import type { Saving, Summarize } from "./summary.js";
 import { nextVersion } from "./versions.js";
 
-/** Key of `config.configurable` with which a caller gives the vector. */
+/** Key of `config.configurable` for the vector that a caller gives. */
 export const VECTOR_KEY = "tuskpoint_vector";
 
-/** Makes the vector by which search finds a checkpoint, or `undefined` to send none. */
+/** Returns the search vector of a checkpoint, or `undefined` to send no vector. */
 export type Vectorize = (
   checkpoint: Checkpoint,
   metadata: CheckpointMetadata,
 ) => ArrayLike<number> | undefined;
 
-/** What a saver is made with. */
+/** Options of a saver. */
 export interface SaverOptions extends ConnectionOptions {
   /** Serializer of values. Default: LangGraph.js's own, which writes JSON. */
   readonly serde?: SerializerProtocol | undefined;
   /**
-   * What a save waits for: "journaled" (milliseconds) or "certified" (seconds). Writes whose
-   * checkpoint is not saved yet are certified together with it. Default: "journaled".
+   * Durability that a save waits for: "journaled" (milliseconds) or "certified" (seconds). Writes
+   * that are saved before their checkpoint are certified together with it. Default: "journaled".
    */
   readonly durability?: DurabilityName | undefined;
   /**
-   * Whether a save is refused (`Conflict`) unless its parent is the latest of its namespace. Two
-   * agents that drive one thread then find out; deliberate forks within a thread are refused too.
-   * Default: false.
+   * Whether a save is refused (`Conflict`) unless its parent is the latest checkpoint of its
+   * namespace. The refusal detects two agents that drive one thread; deliberate forks within a
+   * thread are refused too. Default: false.
    */
   readonly fence?: boolean | undefined;
-  /** Name of the agent, recorded with the threads it drives. */
+  /** Name of the agent, recorded with the threads that the agent drives. */
   readonly agentId?: string | undefined;
-  /** Makes the summary from checkpoint and metadata. */
+  /** Returns the summary of a checkpoint from the checkpoint and its metadata. */
   readonly summarize?: Summarize | undefined;
-  /** Makes the vector by which search finds a checkpoint, from checkpoint and metadata. */
+  /** Returns the search vector of a checkpoint from the checkpoint and its metadata. */
   readonly vectorize?: Vectorize | undefined;
-  /** Whether search finds the threads that this saver saves to. Default: as it is. */
+  /** Whether search finds the threads that this saver saves to. Default: unchanged. */
   readonly searchable?: boolean | undefined;
 }
 
 /**
- * Keeps LangGraph.js's checkpoints in a TuskPoint server.
+ * Stores LangGraph.js's checkpoints in a TuskPoint server.
  *
- * Constructing does no I/O. Values are sent only where a channel changed; what else the server
- * lacks is sent in a second call. A summary goes with each checkpoint: what
- * `config.configurable.tuskpoint_summary` says, else what `summarize` returns, else a sentence made
- * from the names of nodes and channels. So does a vector for search, if
+ * The constructor does no I/O. Values are sent only for changed channels; a second call sends other
+ * values that the server does not have. Each checkpoint has a summary: the value of
+ * `config.configurable.tuskpoint_summary`, else the result of `summarize`, else a sentence made
+ * from the names of nodes and channels. A checkpoint has a search vector if
  * `config.configurable.tuskpoint_vector` or `vectorize` gives one.
  *
- * Channel versions are the Python saver's, so that one thread can be driven from both languages.
+ * Channel versions have the format of the Python saver, so that both languages can drive one
+ * thread.
  */
 export class TuskPointSaver extends BaseCheckpointSaver {
   readonly #calls: Calls;
@@ -94,10 +95,10 @@ export class TuskPointSaver extends BaseCheckpointSaver {
   readonly #options: SaverOptions;
 
   /**
-   * @param options - Where the server is, and how to save; what is left out of the connection comes
+   * @param options - Where the server is, and how to save; missing options of the connection come
    *   from the environment. A text is the target.
-   * @throws InvalidRequest - An option cannot be one, options contradict one another, or a file
-   *   that one names cannot be read.
+   * @throws InvalidRequest - An option is not valid, options contradict one another, or a file that
+   *   an option names cannot be read.
    */
   constructor(options: SaverOptions | string = {}) {
     const given = typeof options === "string" ? { target: options } : options;
@@ -110,8 +111,8 @@ export class TuskPointSaver extends BaseCheckpointSaver {
   // --- reads -------------------------------------------------------------------------
 
   /**
-   * Return the checkpoint that a config names, or the latest of its namespace; `undefined` if
-   * there is none or the config names no thread.
+   * Return the checkpoint that a config names, or the latest of its namespace; `undefined` if the
+   * checkpoint does not exist or the config names no thread.
    */
   override async getTuple(config: RunnableConfig): Promise<CheckpointTuple | undefined> {
     if (threadIdOf(config) === undefined) {
@@ -124,10 +125,10 @@ export class TuskPointSaver extends BaseCheckpointSaver {
   /**
    * Yield checkpoints, newest first, as the server streams them.
    *
-   * @param config - Thread, namespace and checkpoint to look at; what it leaves out means all.
+   * @param config - Thread, namespace and checkpoint to list; a missing key means all.
    * @param options - `filter`: metadata keys and the values that they must have, compared whole.
-   *   `before`: only checkpoints with an ID below this one's; nothing else of it counts. `limit`:
-   *   at most this many; 0 and less means none.
+   *   `before`: only checkpoints with an ID below this config's ID; its other keys are ignored.
+   *   `limit`: most checkpoints to yield; 0 and less means none.
    */
   override async *list(
     config: RunnableConfig,
@@ -142,7 +143,7 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     }
   }
 
-  /** Return what rebuilds delta channels: a stored value and the writes since. */
+  /** Return the data that rebuilds delta channels: a stored value and the writes since. */
   override async getDeltaChannelHistory(options: {
     config: RunnableConfig;
     channels: string[];
@@ -159,10 +160,11 @@ export class TuskPointSaver extends BaseCheckpointSaver {
   // --- saves -------------------------------------------------------------------------
 
   /**
-   * Save a checkpoint whose parent is the one in `config`; return a config that names it.
+   * Save a checkpoint with the checkpoint in `config` as its parent; return a config that names the
+   * new checkpoint.
    *
-   * @throws Conflict - `fence` is on and another agent moved the thread on.
-   * @throws ThreadDeleted - The thread was deleted since its parent was saved.
+   * @throws Conflict - `fence` is on and another agent changed the thread.
+   * @throws ThreadDeleted - The thread was deleted after its parent was saved.
    */
   override async put(
     config: RunnableConfig,
@@ -178,9 +180,9 @@ export class TuskPointSaver extends BaseCheckpointSaver {
   }
 
   /**
-   * Save what a task wrote after the checkpoint in `config`, which need not exist yet.
+   * Save the writes of a task after the checkpoint in `config`, which need not exist yet.
    *
-   * @throws ThreadDeleted - The thread was deleted since that checkpoint was saved.
+   * @throws ThreadDeleted - The thread was deleted after that checkpoint was saved.
    */
   override async putWrites(
     config: RunnableConfig,
@@ -201,21 +203,22 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     }
   }
 
-  /** Return the version after `current`; threads that have numbers keep numbers. */
+  /** Return the version after `current`; threads with number versions keep numbers. */
   override getNextVersion(current: number | undefined): number {
-    // The runtime compares text as well as numbers, but `compile` accepts no saver that is typed so.
+    // The runtime compares text as well as numbers, but `compile` accepts no saver with the type of
+    // text.
     return nextVersion(current) as number;
   }
 
   // --- threads -----------------------------------------------------------------------
 
-  /** Delete a thread with all its namespaces; nothing if there is none. */
+  /** Delete a thread with all its namespaces; do nothing if the thread does not exist. */
   override async deleteThread(threadId: string): Promise<void> {
     const request = { threadId: String(threadId), durability: this.#durability };
     await this.#calls.connection.raw.threads.deleteThread(request);
   }
 
-  /** Close the connection. Calls that are under way fail, and so do calls made afterwards. */
+  /** Close the connection. Calls in progress fail, and later calls fail too. */
   close(): void {
     this.#calls.connection.close();
   }
@@ -242,7 +245,7 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     try {
       await this.#calls.saveWrites(request);
     } catch (error) {
-      // If the answer is not early, the checkpoint has come meanwhile and may have been certified
+      // If the answer is not early, the checkpoint was saved meanwhile and may have been certified
       // without these writes.
       const early = await this.#calls.saveWrites(asEarly(request, error));
       if (!early.early) {
@@ -259,8 +262,8 @@ export class TuskPointSaver extends BaseCheckpointSaver {
 }
 
 /**
- * Return a request for writes that are certified together with their checkpoint; throw an error
- * that is not about the absence of that checkpoint.
+ * Return a request for writes that are certified together with their checkpoint; rethrow an error
+ * that has another cause than the missing checkpoint.
  */
 function asEarly(request: SaveWritesRequest, error: unknown): SaveWritesRequest {
   if (!(error instanceof NotFound) || error.reason !== "CHECKPOINT_MISSING") {
@@ -272,11 +275,11 @@ function asEarly(request: SaveWritesRequest, error: unknown): SaveWritesRequest 
 }
 
 /**
- * Return the vector: the config's, else what `vectorize` returns; empty for none.
+ * Return the vector: the config's vector, else the result of `vectorize`; empty for none.
  *
- * Errors of `vectorize` are the caller's and pass through.
+ * Errors of `vectorize` pass through to the caller.
  *
- * @throws InvalidRequest - It is no vector.
+ * @throws InvalidRequest - The value is not a vector.
  */
 function vectorOf({ config, checkpoint, metadata }: Saving, vectorize?: Vectorize): number[] {
   const given: ArrayLike<number> | undefined = config.configurable?.[VECTOR_KEY];

@@ -1,9 +1,9 @@
 /**
  * A sentence about what happened at a checkpoint.
  *
- * Made from names only: which nodes ran, which channels changed, which nodes come next, and the
- * state's own `current_plan`. Values are neither serialized nor printed for it. The sentences are
- * those of the Python saver.
+ * The sentence is made from names only: the nodes that ran, the channels that changed, the nodes
+ * that come next, and the state's own `current_plan`. Values are neither serialized nor printed for
+ * it. The Python saver makes the same sentences.
  */
 
 import type { RunnableConfig } from "@langchain/core/runnables";
@@ -16,13 +16,13 @@ import type {
 
 import { ordinal } from "./versions.js";
 
-/** Key of `config.configurable` with which a caller names the summary. */
+/** Key of `config.configurable` for the summary that a caller gives. */
 export const SUMMARY_KEY = "tuskpoint_summary";
 
-/** Longest summary, in bytes of UTF-8, after `tuskpoint.v1.Checkpoint.summary`. */
+/** Most bytes of UTF-8 in a summary, after `tuskpoint.v1.Checkpoint.summary`. */
 export const MAX_SUMMARY_BYTES = 1024;
 
-/** Makes a summary: a sentence, "" for none, or `undefined` for the built-in one. */
+/** Returns a summary: a sentence, "" for none, or `undefined` for the built-in sentence. */
 export type Summarize = (
   checkpoint: Checkpoint,
   metadata: CheckpointMetadata,
@@ -33,7 +33,7 @@ const BRANCH = "branch:to:";
 const INTERNAL = ["__", "branch:", "start:", "join:"];
 const MAX_NAMES = 8;
 
-/** A checkpoint that is about to be saved. */
+/** A checkpoint before its save. */
 export interface Saving {
   readonly config: RunnableConfig;
   readonly checkpoint: Checkpoint;
@@ -42,9 +42,10 @@ export interface Saving {
 }
 
 /**
- * Return the summary: the config's, else what `summarize` returns, else a built-in one.
+ * Return the summary: the config's summary, else the result of `summarize`, else the built-in
+ * sentence.
  *
- * Errors of `summarize` are the caller's and pass through.
+ * Errors of `summarize` pass through to the caller.
  */
 export function summaryOf(saving: Saving, summarize: Summarize | undefined): string {
   const given: unknown = saving.config.configurable?.[SUMMARY_KEY];
@@ -59,7 +60,7 @@ export function describe(saving: Saving): string {
   const { checkpoint, newVersions } = saving;
   const values = checkpoint.channel_values;
   const changed = Object.keys(newVersions).filter((name) => !isInternal(name));
-  // A branch that was taken changes too, but then nothing is left in it.
+  // A channel of a taken branch changes too, but it is empty afterwards.
   const upcoming = Object.keys(newVersions)
     .filter((name) => name.startsWith(BRANCH) && values[name] !== undefined)
     .map((name) => name.slice(BRANCH.length));
@@ -73,25 +74,25 @@ export function describe(saving: Saving): string {
     .join("; ");
 }
 
-/** Return text on one line, without NUL, cut to the most that a summary may have. */
+/** Return text on one line, without NUL, cut to the longest summary. */
 export function bounded(text: string): string {
   const line = text.replaceAll("\0", " ").trim().replace(/\s+/gu, " ");
   const data = new TextEncoder().encode(line);
-  // Streaming keeps back a character that the cut has split.
+  // The streaming mode drops a character that the cut has split.
   return new TextDecoder().decode(data.subarray(0, MAX_SUMMARY_BYTES), { stream: true });
 }
 
 /**
- * Return what ran in the step that led to a checkpoint.
+ * Return the nodes that ran in the step before a checkpoint.
  *
- * A step's nodes have seen the newest versions there were before it. Nodes started by a `Send`
- * see no version, so they stay unnamed; that some ran shows in the channel of sends, which is new
- * without holding any.
+ * The nodes of a step have seen the newest versions before the step. Nodes started by a `Send` see
+ * no version, so their names are missing; the channel of sends, which is new but empty, shows that
+ * such nodes ran.
  */
 export function tasksRun(checkpoint: Checkpoint, newVersions: ChannelVersions): string[] {
   const made = new Set(Object.values(newVersions).map(ordinal));
   const newest = Math.max(0, ...made);
-  // Channels that were consumed get a version of their own, below that of the writes.
+  // Consumed channels get a version of their own, below the version of the writes.
   const before = made.has(newest - 1) ? newest - 2 : newest - 1;
   if (before < 1) {
     return [];

@@ -1,4 +1,4 @@
-/** Versions of channels: what comes after the current one. */
+/** Versions of channels: the successor of the current version. */
 
 const DIGITS = 32;
 const RANDOM_DIGITS = 16;
@@ -7,10 +7,10 @@ const PADDED = new RegExp(`^\\d{${DIGITS}}(\\.|$)`);
 /**
  * Return a version that sorts after `current`, of the same type.
  *
- * A thread that began with numbers continues with numbers, because versions of different types
- * cannot be compared. Otherwise versions are text, the same text as the Python saver's, so that
- * one thread can be driven from both: a counter padded to 32 digits, a dot, and random digits
- * that tell branches of a fork apart.
+ * A thread that started with numbers continues with numbers, because versions of different types
+ * cannot be compared. Otherwise versions are text in the Python saver's format, so that both
+ * languages can drive one thread: a counter padded to 32 digits, a dot, and random digits that
+ * distinguish the branches of a fork.
  *
  * @throws RangeError - `current` is text in a form that has no successor.
  */
@@ -28,15 +28,14 @@ export function nextVersion(current: string | number | undefined): string | numb
   return `${String(counter + 1n).padStart(DIGITS, "0")}.${randomDigits()}`;
 }
 
-/** Return the counter in a version, or -1 if it has another shape. */
+/** Return the counter in a version, or -1 if the version has another shape. */
 export function ordinal(version: string | number): number {
   const counter = /^\d+/.exec(String(version));
   return counter === null ? -1 : Number(counter[0]);
 }
 
 function randomDigits(): string {
-  // A double has fewer digits than are needed, so they come in two halves. Nobody has an interest
-  // in guessing them.
+  // A double has too few digits, so two halves are joined. Nobody gains by guessing the digits.
   return half() + half();
 }
 

@@ -1,9 +1,9 @@
 /**
  * Checkpoint IDs: UUID version 6, whose text order is their order in time.
  *
- * Layout after RFC 9562, section 5.6. A client mints the ID of what it saves, so that a save whose
- * answer was lost can be sent again without being made twice. After an ID of a caller's own that no
- * UUIDv6 sorts after, such as `cp-001`, come that ID, a dash and a UUIDv6.
+ * Layout after RFC 9562, section 5.6. A client mints the ID of each checkpoint that it saves, so
+ * that a save whose answer was lost can be sent again without a duplicate. If no UUIDv6 sorts after
+ * a caller's own ID, such as `cp-001`, the next ID is that ID, a dash and a UUIDv6.
  */
 
 import { randomBytes } from "node:crypto";
@@ -21,7 +21,7 @@ const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
  * Return an ID of this moment that is lexically greater than `above`.
  *
  * @param above - The ID to follow; empty for none.
- * @throws InvalidRequest - Such an ID would be longer than an ID may be.
+ * @throws InvalidRequest - The new ID would exceed the longest allowed ID.
  */
 export function newCheckpointId(above: string): string {
   const ticks = BigInt(Date.now()) * 10_000n + GREGORIAN_OFFSET;
@@ -29,12 +29,12 @@ export function newCheckpointId(above: string): string {
 }
 
 /**
- * Return the ID of a moment, or the next one above `above` if that is later.
+ * Return the ID of a moment, or the next ID after `above` if that is later.
  *
  * @param ticks - Time in units of 100 ns since 1582-10-15.
- * @param entropy - Random bits, of which 62 are used.
+ * @param entropy - Random bits; 62 bits are used.
  * @param above - The ID to follow; empty for none.
- * @throws InvalidRequest - Such an ID would be longer than an ID may be.
+ * @throws InvalidRequest - The new ID would exceed the longest allowed ID.
  */
 export function mint(ticks: bigint, entropy: bigint, above: string): string {
   const [, prefix = "", last = above] = UUID6_BEHIND.exec(above) ?? [];

@@ -1,4 +1,4 @@
-/** Hand-offs: the descriptor, and what is asked for and returned by an adoption. Pure. */
+/** Hand-offs: the descriptor, the request of an adoption, and its result. Pure. */
 
 import { create } from "@bufbuild/protobuf";
 
@@ -12,40 +12,43 @@ import type { CallOptions } from "../transport/connection.js";
 import { durability, type DurabilityName } from "./words.js";
 
 /**
- * A small portable description of a checkpoint that was handed off. As JSON it has exactly these
- * keys, in every language: `JSON.stringify` makes what the other side takes. `key` is there only if
- * it was asked for, `signer` and `signature` only if a server signed, `sealed_key` only if the
- * hand-off names a recipient.
+ * A small portable description of a handed-off checkpoint. As JSON it has exactly these keys, in
+ * every language: `JSON.stringify` returns text that the receiver accepts. `key` is present only if
+ * the caller requested it, `signer` and `signature` only if a server signed, `sealed_key` only if
+ * the hand-off names a recipient.
  */
 export interface Descriptor {
-  /** What was handed off, "thread:checkpoint". */
+  /** The handed-off checkpoint, "thread:checkpoint". */
   readonly source: string;
-  /** Its thread. */
+  /** Thread of the handed-off checkpoint. */
   readonly thread_id: string;
-  /** Its ID. */
+  /** ID of the handed-off checkpoint. */
   readonly checkpoint_id: string;
-  /** Blob that holds everything needed to continue from it. */
+  /** Blob with everything needed to continue from the checkpoint. */
   readonly blob_id: string;
-  /** SHA-256 of the blob's bytes, as lowercase hex. The one thing trusted. */
+  /** SHA-256 of the blob's bytes, as lowercase hex. The only trusted field. */
   readonly blob_sha256: string;
-  /** The agent it is meant for; may be empty. */
+  /** Agent that may adopt the hand-off; may be empty. */
   readonly to_agent: string;
   /** One sentence about the state of the agent. */
   readonly summary: string;
-  /** Opens the blob if it is sealed, as lowercase hex. Whoever has it can read the checkpoint. */
+  /**
+   * Key that opens a sealed blob, as lowercase hex. Everyone who has the key can read the
+   * checkpoint.
+   */
   readonly key?: string;
-  /** Public key of the server that handed off, as lowercase hex. */
+  /** Public key of the server that created the hand-off, as lowercase hex. */
   readonly signer?: string;
-  /** Its signature, which the adopting server checks, as lowercase hex. */
+  /** Signature of that server, as lowercase hex; the adopting server checks it. */
   readonly signature?: string;
-  /** The key for the recipient that the hand-off names, in base64. */
+  /** The key sealed to the recipient that the hand-off names, in base64. */
   readonly sealed_key?: string;
 }
 
-/** A stage of an adoption; "verified" means that the hash is right. */
+/** A stage of an adoption; "verified" means that the bytes match the hash. */
 export type StageName = "fetching" | "fetched" | "verified" | "adopted";
 
-/** How far an adoption is. */
+/** Progress of an adoption. */
 export interface AdoptProgress {
   /** The stage. */
   readonly stage: StageName;
@@ -53,33 +56,34 @@ export interface AdoptProgress {
   readonly fetchedBytes: bigint;
 }
 
-/** The outcome of an adoption. */
+/** The result of an adoption. */
 export interface Adoption {
-  /** What was adopted, "thread:checkpoint". */
+  /** The adopted checkpoint, "thread:checkpoint". */
   readonly adoptedFrom: string;
   /** The new thread. */
   readonly newThreadId: string;
-  /** Its first checkpoint. */
+  /** First checkpoint of the new thread. */
   readonly checkpointId: string;
-  /**
-   * Blob that holds the adopted checkpoint in the new thread; empty as long as it is not certified.
-   */
+  /** Blob that contains the adopted checkpoint in the new thread; empty until it is certified. */
   readonly blobId: string;
-  /** True: the hash was checked. There is no adoption without it. */
+  /** Always true: the hash was checked. There is no adoption without the check. */
   readonly verified: boolean;
-  /** Public key of the server that signed the descriptor; empty if nobody did. */
+  /** Public key of the server that signed the descriptor; empty without a signature. */
   readonly signer: string;
 }
 
-/** How a hand-off is adopted. */
+/** Options of an adoption. */
 export interface AdoptOptions extends CallOptions {
-  /** Is called with each stage. What it throws ends the wait, not the adoption. */
+  /** Called with each stage. An error that it throws ends the wait, not the adoption. */
   readonly onProgress?: (progress: AdoptProgress) => void;
   /**
    * Default: "certified"; "journaled" does not wait until the new checkpoint has a blob of its own.
    */
   readonly durability?: DurabilityName | undefined;
-  /** Adopt only what one of these servers signed: public keys, as `signers` of their description. */
+  /**
+   * Adopt only descriptors that one of these servers signed: public keys, as in `signers` of their
+   * server info.
+   */
   readonly requireSigners?: readonly string[] | undefined;
 }
 
@@ -98,15 +102,15 @@ const HEX = /^[0-9a-f]+$/;
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 const MAX_SEALED_KEY = 4096;
 const HEX_DIGITS = { key: 64, signer: 64, signature: 128 } as const;
-/** Keys that may be missing. */
+/** Optional keys. */
 const FURTHER: readonly string[] = [...Object.keys(HEX_DIGITS), "sealed_key"];
-/** A text of JSON. */
+/** A string in JSON text. */
 const JSON_TEXT = /"(?:[^"\\]|\\.)*"/g;
 
 /**
  * Return a descriptor that was given as an object or as JSON text.
  *
- * @throws InvalidDescriptor - It is not a descriptor, or its fields contradict one another.
+ * @throws InvalidDescriptor - The value is not a descriptor, or its fields contradict one another.
  */
 export function readDescriptor(given: unknown): Descriptor {
   const members = typeof given === "string" ? parsed(given) : given;
@@ -119,7 +123,7 @@ export function readDescriptor(given: unknown): Descriptor {
   const descriptor = Object.fromEntries(
     keys.map((key) => [key, checkedText(key, texts.get(key))]),
   ) as unknown as Descriptor;
-  // JSON.parse silently keeps the last value of a key that comes twice.
+  // JSON.parse silently keeps the last value of a repeated key.
   if (typeof given === "string" && given.match(JSON_TEXT)?.length !== 2 * keys.length) {
     throw invalid("", "a key comes twice");
   }
@@ -148,7 +152,7 @@ export function readDescriptor(given: unknown): Descriptor {
   return descriptor;
 }
 
-/** Return the contract's message as a descriptor. */
+/** Return a message of the contract as a descriptor. */
 export function descriptorOf(message: HandoffDescriptor | undefined): Descriptor {
   return readDescriptor({
     source: message?.source ?? "",

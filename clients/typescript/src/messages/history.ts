@@ -16,7 +16,7 @@ import {
 import { CheckpointRecord, moment } from "./records.js";
 import { choice, nameOf, source, view, type SourceName, type ViewName } from "./words.js";
 
-/** What can happen on a thread. */
+/** A kind of event on a thread. */
 export type EventName =
   | "checkpoint_saved"
   | "writes_saved"
@@ -42,71 +42,71 @@ const KINDS: Readonly<Record<EventName, EventKind>> = {
   recovered: EventKind.RECOVERED,
 };
 
-/** What of a thread's history is read. */
+/** Options of a history. */
 export interface HistoryOptions extends CallOptions {
-  /** The namespace inside the thread. Default: the root. */
+  /** The namespace of the thread. Default: the root. */
   readonly checkpointNs?: string | undefined;
-  /** How much to return of each. Default: "entry". */
+  /** How much of each checkpoint to return. Default: "entry". */
   readonly view?: ViewName | undefined;
 }
 
-/** What of a thread is replayed. */
+/** Options of a replay. */
 export interface ReplayOptions extends CallOptions {
-  /** Only this namespace; empty is the root. Default: all, by ID. */
+  /** Only this namespace; empty is the root. Default: all namespaces, by ID. */
   readonly checkpointNs?: string | undefined;
-  /** First ID to yield. */
+  /** First checkpoint ID to yield. */
   readonly fromCheckpointId?: string | undefined;
-  /** Last ID to yield. */
+  /** Last checkpoint ID to yield. */
   readonly toCheckpointId?: string | undefined;
-  /** How much to return of each. Default: "full". */
+  /** How much of each checkpoint to return. Default: "full". */
   readonly view?: ViewName | undefined;
-  /** Default: "any". */
+  /** Where the server reads from. Default: "any". */
   readonly source?: SourceName | undefined;
 }
 
-/** What of a thread is watched. */
+/** Options of a watch. */
 export interface WatchOptions extends CallOptions {
-  /** Yield what came after this. Default: from the beginning of the thread's incarnation. */
+  /** Yield the events after this cursor. Default: from the start of the thread's incarnation. */
   readonly cursor?: Uint8Array | undefined;
-  /** Only these kinds. Default: all. */
+  /** Only these kinds of events. Default: all. */
   readonly kinds?: readonly EventName[] | undefined;
-  /** How much to return of a checkpoint that was saved. Default: "full". */
+  /** How much of a saved checkpoint to return. Default: "full". */
   readonly view?: ViewName | undefined;
   /**
    * Milliseconds of silence, 1,000 or more, after which an event of the kind "progress" is yielded,
-   * so that the caller has a newer cursor and a sign of life. Default: none is yielded.
+   * so that the caller has a newer cursor and a sign of life. Default: no such event is yielded.
    */
   readonly progressMs?: number | undefined;
-  /** Without a cursor: yield only what happens after the call. */
+  /** Without a cursor: yield only changes after the call. */
   readonly fromNow?: boolean | undefined;
 }
 
 /** One change of a thread. */
 export interface ThreadEvent {
   /**
-   * What happened, or "progress": nothing did, and everything before was delivered. A kind that a
-   * newer server has is its number.
+   * Kind of the change, or "progress": no change happened, and all earlier events were delivered. A
+   * kind that only a newer server knows is its number.
    */
   readonly kind: EventName | "progress" | (string & {});
-  /** Position after which a watch that is given it continues. */
+  /** Position after which a watch with this cursor continues. */
   readonly cursor: Uint8Array;
   /**
-   * Position in the thread's sequence, which rises by 1 from change to change; "certified" and
-   * "progress" are no changes.
+   * Position in the thread's sequence, which rises by 1 with each change; "certified" and
+   * "progress" are not changes.
    */
   readonly seq: bigint;
   /** Incarnation of the thread. */
   readonly incarnation: bigint;
   /**
-   * The checkpoint of the change, as it was when the event was delivered. One that no longer existed
-   * has only its identity.
+   * The changed checkpoint, in its state at delivery. A checkpoint that no longer existed has only
+   * its identity.
    */
   readonly checkpoint: CheckpointRecord | undefined;
-  /** How many checkpoints a deletion took. */
+  /** Number of checkpoints that a deletion removed. */
   readonly deletedCheckpoints: bigint;
   /** Time of the change. */
   readonly time: Date | undefined;
-  /** Whether nothing happened. */
+  /** Whether the event is of the kind "progress". */
   readonly isProgress: boolean;
 }
 

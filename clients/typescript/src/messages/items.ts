@@ -23,13 +23,13 @@ export interface ItemChange extends ItemKey {
   /** The value: an object that JSON can represent. Without a value, the item is deleted. */
   readonly value?: Readonly<Record<string, unknown>> | undefined;
   /**
-   * Milliseconds after which the item expires unless it is put again, or read with `refreshTtl`.
-   * Default: never.
+   * Milliseconds after which the item expires, counted from the last put, or from the last read
+   * with `refreshTtl`. Default: never.
    */
   readonly ttlMs?: number | undefined;
   /**
    * The parts of the value that a search by meaning sees: paths such as "text", "author.name" and
-   * "notes[*].text"; "$" is all of it. Default: all of it. `false`: nothing.
+   * "notes[*].text"; "$" is the whole value. Default: the whole value. `false`: nothing.
    */
   readonly index?: readonly string[] | false | undefined;
 }
@@ -42,53 +42,55 @@ export interface ItemRecord extends ItemKey {
   readonly created: Date | undefined;
   /** Time of the last put. */
   readonly updated: Date | undefined;
-  /** Time at which the item expires; `undefined`: never. */
+  /** Time at which the item expires; `undefined` means never. */
   readonly expires: Date | undefined;
   /**
-   * In a search by meaning: cosine of the angle to the query, at most 1; `undefined` if the item was
-   * not compared.
+   * In a search by meaning: cosine of the angle to the query, at most 1; `undefined` if the item
+   * was not compared.
    */
   readonly score: number | undefined;
 }
 
-/** How items are read. */
+/** Options of a read of items. */
 export interface GetItemsOptions extends CallOptions {
-  /** Whether the time of items that expire starts again. Default: false. */
+  /** Whether the time to live of the items restarts. Default: false. */
   readonly refreshTtl?: boolean | undefined;
 }
 
-/** Which items are searched, and how many are returned. */
+/** Options of a search for items. */
 export interface SearchItemsOptions extends GetItemsOptions {
-  /** Text to compare items with, by meaning. Default: the items that were put last. */
+  /** Text to compare items with, by meaning. Default: no comparison, the most recent puts first. */
   readonly query?: string | undefined;
   /**
-   * Only items whose value has all of these. A value such as `{ $gte: 3 }` compares with an
+   * Only items whose value has all of these entries. A value such as `{ $gte: 3 }` compares with an
    * operator: `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`.
    */
   readonly filter?: Readonly<Record<string, unknown>> | undefined;
-  /** At most this many. Default: 10. */
+  /** Most items to return. Default: 10. */
   readonly limit?: number | undefined;
   /** Number of items to skip. Default: 0. */
   readonly offset?: number | undefined;
 }
 
-/** The items that a search found. */
+/** The result of a search for items. */
 export interface FoundItems {
   /** The items, nearest first. */
   readonly items: readonly ItemRecord[];
-  /** Warnings about this search, such as that the query was not compared. */
+  /** Warnings about this search, for example that the query was not compared. */
   readonly warnings: readonly { readonly kind: string; readonly message: string }[];
 }
 
-/** Which namespaces are listed. */
+/** Options of a listing of namespaces. */
 export interface ListItemNamespacesOptions extends CallOptions {
-  /** Only namespaces that begin with these labels, of which "*" stands for any. */
+  /** Only namespaces that start with these labels; "*" matches any label. */
   readonly prefix?: readonly string[] | undefined;
-  /** Only namespaces that end with these labels, of which "*" stands for any. */
+  /** Only namespaces that end with these labels; "*" matches any label. */
   readonly suffix?: readonly string[] | undefined;
-  /** Namespaces are cut to so many labels, and equal ones are listed once. Default: not cut. */
+  /**
+   * Number of labels to which namespaces are cut; equal results are listed once. Default: not cut.
+   */
   readonly maxDepth?: number | undefined;
-  /** At most this many. Default: 100. */
+  /** Most namespaces to list. Default: 100. */
   readonly limit?: number | undefined;
   /** Number of namespaces to skip. Default: 0. */
   readonly offset?: number | undefined;
@@ -123,7 +125,7 @@ export function changeOf(change: ItemChange) {
 /**
  * Return the name of an item as the fields of its message.
  *
- * @throws InvalidRequest - A part of it cannot be sent.
+ * @throws InvalidRequest - A part of the name cannot be sent.
  */
 export function keyOf({ namespace, key }: ItemKey) {
   checkText("key", key);
@@ -131,9 +133,9 @@ export function keyOf({ namespace, key }: ItemKey) {
 }
 
 /**
- * Return labels.
+ * Return checked labels.
  *
- * @throws InvalidRequest - They are not an array of texts that can be sent.
+ * @throws InvalidRequest - The labels are not an array of texts that can be sent.
  */
 export function labelsOf(what: string, labels: readonly string[]): string[] {
   if (!Array.isArray(labels)) {
@@ -146,9 +148,9 @@ export function labelsOf(what: string, labels: readonly string[]): string[] {
 }
 
 /**
- * Return a number of entries.
+ * Return a checked number of entries.
  *
- * @throws InvalidRequest - It is not a whole number, or below the least.
+ * @throws InvalidRequest - The number is not whole, or is below the least.
  */
 export function countOf(what: string, count: number, least: number): number {
   if (!Number.isInteger(count) || count < least) {

@@ -1,4 +1,4 @@
-/** State as JSON: what JSON cannot represent is refused, never dropped or changed. */
+/** State as JSON: a value that JSON cannot represent is refused, never dropped or changed. */
 
 import { invalidField, messageOf, UnreadableValue, type InvalidRequest } from "../errors.js";
 
@@ -8,19 +8,19 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 /** A JSON object. */
 export type JsonObject = Record<string, Json>;
 
-/** What JavaScript itself calls "not well-formed": half of a surrogate pair. */
+/** JavaScript's own term is "not well-formed": half of a surrogate pair. */
 const NOT_UNICODE = "it has half of a surrogate pair, which UTF-8 cannot represent";
 
 /**
  * Return a value as compact JSON in UTF-8.
  *
- * An object with a method `toJSON`, such as a `Date`, is written as what that returns. Whatever JSON
- * cannot represent is refused: `undefined`, numbers that are not finite, `bigint`, functions, symbols,
- * bytes, maps, sets and other instances of classes, holes of arrays, cycles, text that is not
- * Unicode.
+ * An object with a method `toJSON`, such as a `Date`, is written as the result of that method. A
+ * value that JSON cannot represent is refused: `undefined`, numbers that are not finite, `bigint`,
+ * functions, symbols, bytes, maps, sets and other instances of classes, empty slots of arrays,
+ * cycles, text that is not Unicode.
  *
- * @param path - Name of the value, with which the path in the error begins.
- * @throws InvalidRequest - It cannot be written as JSON; `metadata.field` is the path.
+ * @param path - Name of the value; the path in the error starts with it.
+ * @throws InvalidRequest - The value cannot be written as JSON; `metadata.field` is the path.
  */
 export function encodeJson(path: string, value: unknown): Uint8Array {
   try {
@@ -37,8 +37,8 @@ export function encodeJson(path: string, value: unknown): Uint8Array {
 /**
  * Return each value of a state as JSON text.
  *
- * @throws InvalidRequest - It is no object, a key is no name of a channel, or a value cannot be
- *   written as JSON.
+ * @throws InvalidRequest - The state is not an object, a key is not the name of a channel, or a
+ *   value cannot be written as JSON.
  */
 export function encodeState(state: Readonly<Record<string, unknown>>): Map<string, Uint8Array> {
   if (typeof state !== "object" || state === null || !isPlain(state)) {
@@ -55,9 +55,9 @@ export function encodeState(state: Readonly<Record<string, unknown>>): Map<strin
 }
 
 /**
- * Return metadata, or a filter of it, as JSON text; empty is none.
+ * Return metadata, or a filter of metadata, as JSON text; empty for none.
  *
- * @throws InvalidRequest - It is no object, or cannot be written as JSON.
+ * @throws InvalidRequest - The value is not an object, or cannot be written as JSON.
  */
 export function encodeObject(
   what: string,
@@ -72,16 +72,16 @@ export function encodeObject(
   return encodeJson(what, given);
 }
 
-/** Return the object in a JSON text in UTF-8; empty is none. */
+/** Return the object in a JSON text in UTF-8; no bytes are an empty object. */
 export function decodeObject(data: Uint8Array): JsonObject {
   return data.length === 0 ? {} : (JSON.parse(Buffer.from(data).toString("utf8")) as JsonObject);
 }
 
 /**
- * Return a value decoded: of type `json`, parsed; of `null`, null; of `bytes`, the bytes.
+ * Return a decoded value: of type `json`, parsed; of `null`, null; of `bytes`, the bytes.
  *
  * @param name - The channel, for the error.
- * @throws UnreadableValue - It is of another type, or not the JSON that it should be.
+ * @throws UnreadableValue - The value has another type, or is not valid JSON.
  */
 export function decodeValue(name: string, type: string, data: Uint8Array): Json | Uint8Array {
   switch (type) {
@@ -100,7 +100,7 @@ export function decodeValue(name: string, type: string, data: Uint8Array): Json 
   }
 }
 
-/** Refuse a text that cannot be sent: one that is no text, or not Unicode. */
+/** Refuse a value that is not a text, or a text that is not Unicode. */
 export function checkText(field: string, text: unknown): void {
   if (typeof text !== "string") {
     throw invalidField(field, `it must be a string, not of type ${typeof text}`);
@@ -158,7 +158,7 @@ function checkObject(path: string, value: object, above: Set<object>): void {
   if ("toJSON" in value && typeof value.toJSON === "function") {
     check(path, value.toJSON(), above);
   } else if (Array.isArray(value)) {
-    // Not forEach, which passes over holes.
+    // Not forEach, which skips empty slots.
     for (let index = 0; index < value.length; index += 1) {
       check(`${path}[${index}]`, value[index], above);
     }
@@ -182,7 +182,7 @@ function checkMembers(path: string, value: object, above: Set<object>): void {
   }
 }
 
-/** Return whether a value is an object and no instance of a class, in other realms too. */
+/** Return whether a value is an object and not an instance of a class, in other realms too. */
 function isPlain(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;

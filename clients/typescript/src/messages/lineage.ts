@@ -20,13 +20,15 @@ import { locationOf, moment, referenceOf, type Location, type Reference } from "
 /** How one checkpoint came from another. */
 export type DescentName = "fork" | "adoption" | "rollback";
 
-/** How two checkpoints differ in one place: only the second has it, only the first, or both. */
+/**
+ * How two checkpoints differ at one path: only the second has the value, only the first, or both.
+ */
 export type ChangeName = "added" | "removed" | "changed";
 
 /**
- * What reading a stored checkpoint back showed: "pass" (the stored bytes have the recorded hash),
- * "fail" (they do not, or are not there), "unverified" (its last change is not certified) or
- * "retracted" (the checkpoint was deleted).
+ * Result of reading a stored checkpoint back: "pass" (the stored bytes match the recorded hash),
+ * "fail" (the bytes differ or are missing), "unverified" (the last change of the checkpoint is not
+ * certified) or "retracted" (the checkpoint was deleted).
  */
 export type VerdictName = "pass" | "fail" | "unverified" | "retracted";
 
@@ -49,51 +51,54 @@ const VERDICTS: Readonly<Partial<Record<Verdict, VerdictName>>> = {
 
 const MAX_CHANGES = 2 ** 32 - 1;
 
-/** How one checkpoint came from another. */
+/** A step from one checkpoint to a checkpoint that descends from it. */
 export interface LineageStep {
-  /** The way. */
+  /** Kind of the step. */
   readonly kind: DescentName;
-  /** What was forked, adopted or rolled back to. Of an adoption it may be on another server. */
+  /**
+   * The forked, adopted or rolled-back-to checkpoint. The origin of an adoption may be on another
+   * server.
+   */
   readonly origin: Reference;
-  /** The checkpoint that came from it. */
+  /** The new checkpoint. */
   readonly result: Reference;
-  /** Time at which that was made. */
+  /** Time at which the new checkpoint was created. */
   readonly created: Date | undefined;
 }
 
-/** The threads that one descends from, and those that descend from it. */
+/** The ancestors and descendants of a thread. */
 export interface ThreadLineage {
   /** The steps from the oldest known ancestor to the thread, oldest first. */
   readonly ancestors: readonly LineageStep[];
-  /** The steps that begin in the thread or in one that descends from it, nearest first. */
+  /** The steps that start in the thread or in its descendants, nearest first. */
   readonly descendants: readonly LineageStep[];
-  /** Whether there are more descendants than were returned. */
+  /** Whether more descendants exist than were returned. */
   readonly truncated: boolean;
 }
 
 /** One difference between two checkpoints. */
 export interface Change {
-  /** What kind of difference it is. */
+  /** Kind of the difference. */
   readonly kind: ChangeName;
   /** The channel. */
   readonly channel: string;
-  /** JSON Pointer (RFC 6901) inside the channel's JSON view; empty is the whole value. */
+  /** JSON Pointer (RFC 6901) inside the channel's JSON view; empty means the whole value. */
   readonly path: string;
-  /** JSON view of the first, cut at 4,096 bytes; `undefined` if added. */
+  /** JSON view of the first value, cut at 4,096 bytes; `undefined` if added. */
   readonly fromJson: string | undefined;
-  /** JSON view of the second, cut at 4,096 bytes; `undefined` if removed. */
+  /** JSON view of the second value, cut at 4,096 bytes; `undefined` if removed. */
   readonly toJson: string | undefined;
 }
 
-/** What differs between the states of two checkpoints. */
+/** The differences between the states of two checkpoints. */
 export interface Diff {
   /** The changes, by channel and path. */
   readonly changes: readonly Change[];
-  /** Whether there are more. */
+  /** Whether more changes exist than were returned. */
   readonly truncated: boolean;
 }
 
-/** What reading a stored checkpoint back showed. */
+/** Result of reading a stored checkpoint back. */
 export interface CheckpointVerdict {
   /** The namespace. */
   readonly checkpointNs: string;
@@ -101,43 +106,47 @@ export interface CheckpointVerdict {
   readonly checkpointId: string;
   /** The verdict. */
   readonly verdict: VerdictName;
-  /** Where the bytes are stored, with the recorded hash; `undefined` if it is not stored. */
+  /**
+   * Location of the stored bytes, with the recorded hash; `undefined` if the checkpoint is not
+   * stored.
+   */
   readonly location: Location | undefined;
-  /** SHA-256 of the bytes found, as lowercase hex; empty if none were. */
+  /** SHA-256 of the stored bytes, as lowercase hex; empty if the bytes are missing. */
   readonly actualSha256: string;
-  /** Why it failed, for people. */
+  /** Reason of the failure, for people. */
   readonly detail: string;
 }
 
-/** What reading a whole thread back from the blob store showed. */
+/** Result of reading a whole thread back from the blob store. */
 export interface Verification {
   /**
-   * Whether at least one checkpoint passed, none failed, the newest catalog leads to what was
-   * recorded, and nothing is wrong in the journal.
+   * Whether at least one checkpoint passed, none failed, the newest catalog leads to the recorded
+   * checkpoints, and nothing is wrong in the journal.
    */
   readonly ok: boolean;
   /** Number of checkpoints that passed. */
   readonly passed: bigint;
-  /** Number that failed. */
+  /** Number of checkpoints that failed. */
   readonly failed: bigint;
-  /** Number not certified. */
+  /** Number of checkpoints that are not certified. */
   readonly unverified: bigint;
-  /** Number deleted. */
+  /** Number of checkpoints that were deleted. */
   readonly retracted: bigint;
   /**
-   * What is wrong with the chain from the catalog to the segments, for people; empty if nothing.
+   * Problem of the chain from the catalog to the segments, for people; empty if the chain is
+   * intact.
    */
   readonly chainDetail: string;
   /**
-   * What is wrong with the thread's rows and values in the server's journal, for people, a sentence
+   * Problems of the thread's rows and values in the server's journal, for people, one sentence
    * each; at most 100.
    */
   readonly journalDetails: readonly string[];
-  /** The verdicts on those that failed. */
+  /** The verdicts on the failed checkpoints. */
   readonly failures: readonly CheckpointVerdict[];
 }
 
-/** Return a lineage as a record, without steps of a kind that only a newer server has. */
+/** Return a lineage as a record, without steps of a kind that only a newer server knows. */
 export function lineageOf(message: GetLineageResponse): ThreadLineage {
   return {
     ancestors: message.ancestors.flatMap(stepsOf),
@@ -149,7 +158,7 @@ export function lineageOf(message: GetLineageResponse): ThreadLineage {
 /**
  * Return the request that compares two checkpoints.
  *
- * @throws InvalidRequest - `maxChanges` is no number of changes.
+ * @throws InvalidRequest - `maxChanges` is not a number of changes.
  */
 export function comparing(
   from: Reference,
@@ -174,7 +183,7 @@ export function diffOf(message: DiffCheckpointsResponse): Diff {
   return { changes, truncated: message.truncated };
 }
 
-/** Return a verdict as a record. One that only a newer server knows proves nothing. */
+/** Return a verdict as a record. A verdict that only a newer server knows proves nothing. */
 export function verdictOf(message: VerdictMessage): CheckpointVerdict {
   return {
     checkpointNs: message.ref?.checkpointNs ?? "",
@@ -187,7 +196,7 @@ export function verdictOf(message: VerdictMessage): CheckpointVerdict {
 }
 
 /**
- * Return the outcome of a verification.
+ * Return the result of a verification.
  *
  * @throws ServerError - The stream ended without a total.
  */

@@ -1,4 +1,4 @@
-/** What the client returns of checkpoints: read-only records made from contract messages. */
+/** Read-only records about checkpoints, built from messages of the contract. */
 
 import { timestampDate, type Timestamp } from "@bufbuild/protobuf/wkt";
 
@@ -20,7 +20,7 @@ import { durabilityName, type DurabilityName } from "./words.js";
 export interface Reference {
   /** The thread. */
   readonly threadId: string;
-  /** The namespace inside it; empty is the root. */
+  /** The namespace of the thread; empty is the root. */
   readonly checkpointNs: string;
   /** The checkpoint. */
   readonly checkpointId: string;
@@ -30,7 +30,7 @@ export interface Reference {
 export interface Location {
   /** The blob; on Walrus, the quilt if `identifier` is set. */
   readonly blobId: string;
-  /** Name of the patch inside the quilt; empty if the blob is stored alone. */
+  /** Name of the patch inside the quilt; empty for a standalone blob. */
   readonly identifier: string;
   /** SHA-256 over the exact stored bytes, as lowercase hex. */
   readonly sha256: string;
@@ -38,7 +38,7 @@ export interface Location {
   readonly size: bigint;
 }
 
-/** Where a checkpoint came from, besides its parent; each "thread:checkpoint" or empty. */
+/** Origins of a checkpoint besides its parent; each "thread:checkpoint" or empty. */
 export interface Lineage {
   /** The checkpoint that was forked. */
   readonly forkedFrom: string;
@@ -48,13 +48,13 @@ export interface Lineage {
   readonly adoptedFrom: string;
 }
 
-/** One named slot of an agent's state, as it was encoded. */
+/** One named slot of an agent's state, in its encoded form. */
 export interface Channel {
   /** Name of the encoding of `data`; `undefined` if the channel has no value. */
   readonly type: string | undefined;
   /** The encoded value; `undefined` if the channel has no value. */
   readonly data: Uint8Array | undefined;
-  /** Version of the content, in the kind it was saved as; `undefined` if it has none. */
+  /** Version of the content, in the kind in which it was saved; `undefined` without a version. */
   readonly version: string | bigint | number | undefined;
   /**
    * SHA-256 over the type, a zero byte and the data, as lowercase hex; empty if the channel has no
@@ -63,7 +63,7 @@ export interface Channel {
   readonly digest: string;
 }
 
-/** What a task wrote after the checkpoint and before the next one. */
+/** A value that a task wrote after the checkpoint and before the next checkpoint. */
 export class Write {
   /** The task. */
   readonly taskId: string;
@@ -71,7 +71,7 @@ export class Write {
   readonly taskPath: string;
   /** Slot of the write within its task. */
   readonly idx: number;
-  /** The channel written to. */
+  /** The channel that the task wrote to. */
   readonly channel: string;
   /** Name of the encoding of `data`. */
   readonly type: string;
@@ -90,46 +90,48 @@ export class Write {
   }
 
   /**
-   * What was written, decoded.
+   * The decoded value.
    *
-   * @throws UnreadableValue - It is of another type than json, null or bytes.
+   * @throws UnreadableValue - The value has another type than json, null or bytes.
    */
   get value(): Json | Uint8Array {
     return decodeValue(this.channel, this.type, this.data);
   }
 }
 
-/** A checkpoint as it was loaded. */
+/** A loaded checkpoint. */
 export class CheckpointRecord {
   /** The thread. */
   readonly threadId: string;
-  /** The namespace inside it; empty is the root. */
+  /** The namespace of the thread; empty is the root. */
   readonly checkpointNs: string;
   /** The checkpoint. */
   readonly checkpointId: string;
-  /** The checkpoint it follows; empty at the root. */
+  /** Parent of the checkpoint; empty at the root. */
   readonly parentCheckpointId: string;
-  /** The metadata that was saved with it. */
+  /** The metadata that was saved with the checkpoint. */
   readonly metadata: JsonObject;
   /** One sentence about what happened. */
   readonly summary: string;
-  /** Its name; empty if it has none. */
+  /** Label of the checkpoint; empty without a label. */
   readonly label: string;
-  /** Where it came from, besides its parent. */
+  /** Origins of the checkpoint besides its parent. */
   readonly lineage: Lineage;
-  /** Position of its last change in the thread's sequence. */
+  /** Position of the last change of the checkpoint in the thread's sequence. */
   readonly seq: bigint;
-  /** How safe that change is. */
+  /** Durability of that change. */
   readonly durability: DurabilityName;
-  /** Location of the segment that holds its state; `undefined` until it is stored. */
+  /**
+   * Location of the segment that contains the checkpoint's state; `undefined` until it is stored.
+   */
   readonly location: Location | undefined;
-  /** Time at which the service first saved it. */
+  /** Time of the first save. */
   readonly created: Date | undefined;
   /** The agent that drives the thread; empty if none was named. */
   readonly agentId: string;
-  /** The state as it was encoded; empty if it was read without state. */
+  /** The encoded state; empty if the checkpoint was read without state. */
   readonly channels: ReadonlyMap<string, Channel>;
-  /** The pending writes, in order; empty if it was read without state. */
+  /** The pending writes, in order; empty if the checkpoint was read without state. */
   readonly writes: readonly Write[];
 
   /** @param message - The checkpoint, every value inline. */
@@ -153,13 +155,13 @@ export class CheckpointRecord {
   }
 
   /**
-   * The state, decoded anew at each use: one key per channel that has a value.
+   * The state, decoded at each use: one key per channel that has a value.
    *
-   * Numbers are JavaScript's: an integer beyond 2^53 - 1 of another language is rounded, except in a
-   * record that was read with the view "json", which shows it as `{"$int": "..."}`.
+   * Numbers are JavaScript numbers: an integer of another language beyond 2^53 - 1 is rounded,
+   * except in a record that was read with the view "json", which shows it as `{"$int": "..."}`.
    *
-   * @throws UnreadableValue - A channel is of another type than json, null or bytes. `channels` has
-   *   its bytes, and a read with the view "json" has it as JSON.
+   * @throws UnreadableValue - A channel has another type than json, null or bytes. `channels` has
+   *   its bytes, and a read with the view "json" has its value as JSON.
    */
   get state(): Record<string, Json | Uint8Array> {
     const entries: [string, Json | Uint8Array][] = [];
@@ -168,18 +170,18 @@ export class CheckpointRecord {
         entries.push([name, decodeValue(name, type, data)]);
       }
     }
-    // Not by assignment: a channel may be called "__proto__".
+    // Assignment would fail for a channel with the name "__proto__".
     return Object.fromEntries(entries);
   }
 }
 
-/** Return an identity as a record. */
+/** Return the identity of a checkpoint as a record. */
 export function referenceOf(message: CheckpointRef | undefined): Reference {
   const { threadId = "", checkpointNs = "", checkpointId = "" } = message ?? {};
   return { threadId, checkpointNs, checkpointId };
 }
 
-/** Return where a checkpoint came from as a record. */
+/** Return the origins of a checkpoint as a record. */
 export function originsOf(message: LineageMessage | undefined): Lineage {
   const { forkedFrom = "", rolledBackFrom = "", adoptedFrom = "" } = message ?? {};
   return { forkedFrom, rolledBackFrom, adoptedFrom };
@@ -200,7 +202,7 @@ export function locationOf(message: BlobLocation | undefined): Location | undefi
   };
 }
 
-/** Return a timestamp as a date; `undefined` if there is none. */
+/** Return a timestamp as a date; `undefined` without a timestamp. */
 export function moment(timestamp: Timestamp | undefined): Date | undefined {
   return timestamp === undefined ? undefined : timestampDate(timestamp);
 }

@@ -1,4 +1,4 @@
-/** Retention rules, what they would delete, and receipts of deletion. */
+/** Retention rules, their effects, and receipts of deletion. */
 
 import { durationFromMs, durationMs } from "@bufbuild/protobuf/wkt";
 
@@ -11,10 +11,11 @@ import type {
 import { decodeObject, type JsonObject } from "./json.js";
 
 /**
- * A rule that says which threads and checkpoints are kept.
+ * A rule that selects threads and checkpoints to keep.
  *
- * With `keepLast` or `keepForMs`, a checkpoint stays if one of them keeps it, if it has a label, if it
- * was handed off, or if it belongs to a root checkpoint that stays. Times are in whole seconds.
+ * With `keepLast` or `keepForMs`, a checkpoint stays if one of the two keeps it, if it has a label,
+ * if it was handed off, or if it belongs to a root checkpoint that stays. Times are in whole
+ * seconds.
  */
 export interface RetentionRule {
   /** Only threads of this agent. Default: all. */
@@ -23,13 +24,13 @@ export interface RetentionRule {
   readonly threadId?: string | undefined;
   /** Milliseconds without a change after which a thread is deleted. Default: never. */
   readonly deleteAfterMs?: number | undefined;
-  /** The latest checkpoints that each namespace keeps; 0 keeps one. Default: 0. */
+  /** Number of latest checkpoints that each namespace keeps; 0 keeps one. Default: 0. */
   readonly keepLast?: number | undefined;
   /** Milliseconds for which checkpoints are kept. */
   readonly keepForMs?: number | undefined;
 }
 
-/** What rules delete of a thread. */
+/** The deletions that rules cause in a thread. */
 export interface RetentionEffect {
   /** The thread; empty in a sum. */
   readonly threadId: string;
@@ -37,21 +38,21 @@ export interface RetentionEffect {
   readonly threadDeleted: boolean;
   /** Number of checkpoints deleted. */
   readonly checkpoints: bigint;
-  /** Bytes that the journal does not need then. */
+  /** Bytes that the journal no longer needs after the deletion. */
   readonly journalBytes: bigint;
-  /** Bytes in the blob store that are not renewed then. */
+  /** Bytes in the blob store that are no longer renewed after the deletion. */
   readonly storedBytes: bigint;
 }
 
-/** What rules would delete now. */
+/** The deletions that rules would cause at this moment. */
 export interface RetentionPreview {
   /** The rules. */
   readonly rules: readonly RetentionRule[];
-  /** The first 1,000 threads concerned, by ID. */
+  /** The first 1,000 affected threads, by ID. */
   readonly effects: readonly RetentionEffect[];
-  /** The sum over all threads concerned. */
+  /** The sum over all affected threads. */
   readonly total: RetentionEffect;
-  /** Number of threads concerned. */
+  /** Number of affected threads. */
   readonly threads: bigint;
   /** Number of threads that would be deleted. */
   readonly threadsDeleted: bigint;
@@ -61,7 +62,7 @@ export interface RetentionPreview {
 export interface Receipt {
   /** The signed JSON object, as the server sent it. */
   readonly content: string;
-  /** The content, parsed; docs/servers/retention.md describes its keys. */
+  /** The parsed content; docs/servers/retention.md describes its keys. */
   readonly document: JsonObject;
   /** Public key of the server, in lowercase hex. */
   readonly signer: string;
@@ -72,7 +73,7 @@ export interface Receipt {
 /**
  * Return a rule as the fields of its message.
  *
- * @throws InvalidRequest - A time is not in whole seconds above 0, or the number is not one.
+ * @throws InvalidRequest - A time is not in whole seconds above 0, or `keepLast` is not a number.
  */
 export function ruleOf(rule: RetentionRule, index: number) {
   const { agentId = "", threadId = "", keepLast = 0, deleteAfterMs, keepForMs } = rule;

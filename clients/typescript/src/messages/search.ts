@@ -15,10 +15,10 @@ import {
 import { checkText, decodeObject, encodeObject, type JsonObject } from "./json.js";
 import { choice, nameOf } from "./words.js";
 
-/** How a search is made: by words, by meaning, or by MemWal. */
+/** Method of a search: by words, by meaning, or by MemWal. */
 export type SearchModeName = "lexical" | "vector" | "memwal";
 
-/** What is near to a vector. */
+/** Distance of two vectors. */
 export type MetricName = "cosine" | "l2";
 
 const MODES: Readonly<Record<SearchModeName, SearchMode>> = {
@@ -34,60 +34,61 @@ const METRICS: Readonly<Record<MetricName, SearchMetric>> = {
 
 const MAX_LIMIT = 2 ** 32 - 1;
 
-/** What is searched, and how. */
+/** Options of a search. */
 export interface SearchOptions extends CallOptions {
-  /** At most this many, 1 to 100. Default: 5. */
+  /** Most results, 1 to 100. Default: 5. */
   readonly limit?: number | undefined;
   /** Only this thread. Default: all. */
   readonly threadId?: string | undefined;
   /** Only threads that this agent drives. Default: all. */
   readonly agentId?: string | undefined;
   /**
-   * Only checkpoints whose metadata has all of these, with equal values of the same type. There are
-   * no operators.
+   * Only checkpoints whose metadata has all of these entries, with equal values of the same type.
+   * There are no operators.
    */
   readonly filter?: Readonly<Record<string, unknown>> | undefined;
-  /** Default: the best that the server has; `SearchResults.mode` names it. */
+  /**
+   * Method of the search. Default: the best method that the server has; `SearchResults.mode` names
+   * it.
+   */
   readonly mode?: SearchModeName | undefined;
-  /** What is near to a vector. Default: "cosine". */
+  /** Distance of two vectors. Default: "cosine". */
   readonly metric?: MetricName | undefined;
 }
 
-/** A checkpoint that was found: a pointer, and what it was found by. */
+/** A checkpoint that a search returned: its identity, and the text that matched. */
 export interface SearchResult {
   /** The thread. */
   readonly threadId: string;
-  /** The namespace inside it; empty is the root. */
+  /** The namespace of the thread; empty is the root. */
   readonly checkpointNs: string;
   /** The checkpoint. */
   readonly checkpointId: string;
   /** One sentence about what happened; may be empty. */
   readonly summary: string;
-  /** The text of the state that was searched, or the summary if there is none. */
+  /** The searched text of the state, or the summary if the state has no text. */
   readonly content: string;
-  /** The metadata that was saved with it. */
+  /** The metadata that was saved with the checkpoint. */
   readonly metadata: JsonObject;
-  /** Distance from the query; smaller is nearer. Comparable within one answer. */
+  /** Distance from the query; smaller is nearer. Comparable only within one answer. */
   readonly distance: number;
   /** Whether the checkpoint has more text than `content`, which is the latest part. */
   readonly truncated: boolean;
 }
 
-/** What a search found, nearest first, and how. */
+/** The results of a search, nearest first, and its method. */
 export interface SearchResults {
-  /** What was found. */
+  /** The results. */
   readonly results: readonly SearchResult[];
-  /** How the search was made; a mode that only a newer server has is its number. */
+  /** Method of the search; a mode that only a newer server knows is its number. */
   readonly mode: SearchModeName | (string & {});
-  /** What `distance` is: "cosine", "l2", or "bm25" by words. */
+  /** Meaning of `distance`: "cosine", "l2", or "bm25" by words. */
   readonly metric: string;
   /** Checkpoints that the search could not find yet: not indexed, or without a vector. */
   readonly unindexed: bigint;
-  /** Whether more may exist that could not be looked at. */
+  /** Whether more matching checkpoints may exist that the search did not examine. */
   readonly truncated: boolean;
-  /**
-   * Conditions to know of: the kind, such as "search_fell_back", and a message for people.
-   */
+  /** Warnings: the kind, such as "search_fell_back", and a message for people. */
   readonly warnings: readonly { readonly kind: string; readonly message: string }[];
 }
 
@@ -146,7 +147,7 @@ export function searchResults(answer: SearchCheckpointsResponse): SearchResults 
 /**
  * Return the components of a vector.
  *
- * @throws InvalidRequest - One of them is no finite number of 32 bits.
+ * @throws InvalidRequest - A component is not a finite number of 32 bits.
  */
 export function components(field: string, vector: ArrayLike<number>): number[] {
   const values = Array.from(vector);

@@ -7,15 +7,15 @@ import { moment, referenceOf, type Reference } from "./records.js";
 
 /** Several threads captured together. */
 export interface SnapshotRecord {
-  /** Its identity; later ones sort after it. */
+  /** ID of the snapshot; later snapshots sort after it. */
   readonly snapshotId: string;
   /** Session of the application; may be empty. */
   readonly sessionId: string;
   /** Host that the application ran on; may be empty. */
   readonly hostname: string;
-  /** Directory that it ran in; may be empty. */
+  /** Directory that the application ran in; may be empty. */
   readonly workingDirectory: string;
-  /** The metadata that was saved with it. */
+  /** The metadata that was saved with the snapshot. */
   readonly metadata: JsonObject;
   /** The captured checkpoints, by thread. */
   readonly members: readonly Reference[];
@@ -26,7 +26,7 @@ export interface SnapshotRecord {
 /**
  * Return a snapshot as a record.
  *
- * @throws ServerError - There is none.
+ * @throws ServerError - The message is missing.
  */
 export function snapshotRecord(message: Snapshot | undefined): SnapshotRecord {
   if (message === undefined) {

@@ -15,10 +15,10 @@ import { ThreadState, type Thread as ThreadMessage } from "../gen/tuskpoint/v1/t
 import { locationOf, moment, originsOf, type Lineage, type Location } from "./records.js";
 import { nameOf } from "./words.js";
 
-/** What a thread waits for: nothing, an answer, or someone who looks at its error. */
+/** Whether a thread waits: for nothing, for an answer, or for someone who examines its error. */
 export type StateName = "idle" | "interrupted" | "failed";
 
-/** The states by their words. */
+/** The enum value of each state. */
 export const THREAD_STATES: Readonly<Record<StateName, ThreadState>> = {
   idle: ThreadState.IDLE,
   interrupted: ThreadState.INTERRUPTED,
@@ -29,29 +29,33 @@ export const THREAD_STATES: Readonly<Record<StateName, ThreadState>> = {
 export interface ThreadRecord {
   /** The thread. */
   readonly threadId: string;
-  /** Number of times it began, from 1. */
+  /** Number of times that the thread was started, from 1. */
   readonly incarnation: bigint;
-  /** The agent that drives it; empty if none was named. */
+  /** The agent that drives the thread; empty if none was named. */
   readonly agentId: string;
-  /** What it waits for. */
+  /** State of the thread. */
   readonly state: StateName | (string & {});
-  /** Latest checkpoint of the root namespace; empty if it has none. */
+  /** Latest checkpoint of the root namespace; empty if the namespace has none. */
   readonly headCheckpointId: string;
   /** Time of the first change of this incarnation. */
   readonly created: Date | undefined;
   /** Time of the last change. */
   readonly updated: Date | undefined;
-  /** Earliest time at which a blob it needs may expire unless it is renewed. Not in a listing. */
+  /**
+   * Earliest time at which a blob of the thread may expire unless it is renewed. Not in a listing.
+   */
   readonly expires: Date | undefined;
-  /** Milliseconds without a change after which it is deleted; `undefined` keeps it. */
+  /**
+   * Milliseconds without a change after which the thread is deleted; `undefined` keeps the thread.
+   */
   readonly retentionMs: number | undefined;
-  /** Whether search finds its checkpoints. */
+  /** Whether search finds the thread's checkpoints. */
   readonly searchable: boolean;
-  /** Namespace to its latest checkpoint. Empty in a listing. */
+  /** Latest checkpoint of each namespace. Empty in a listing. */
   readonly heads: ReadonlyMap<string, string>;
-  /** Number of its checkpoints; 0 in a listing. */
+  /** Number of the thread's checkpoints; 0 in a listing. */
   readonly checkpointCount: bigint;
-  /** Number of its checkpoints that are not certified; 0 in a listing. */
+  /** Number of the thread's checkpoints that are not certified; 0 in a listing. */
   readonly uncertifiedCount: bigint;
 }
 
@@ -61,27 +65,30 @@ export interface ManifestRecord {
   readonly checkpointNs: string;
   /** The checkpoint. */
   readonly checkpointId: string;
-  /** The checkpoint it follows; empty at the root. */
+  /** Parent of the checkpoint; empty at the root. */
   readonly parentCheckpointId: string;
-  /** The change that is stored, the last of the checkpoint and its writes. */
+  /** Position of the stored change, the last change of the checkpoint and its writes. */
   readonly seq: bigint;
-  /** The segment that holds the checkpoint. */
+  /** The segment that contains the checkpoint. */
   readonly segment: Location | undefined;
-  /** Hash of the stored bytes of its state, as lowercase hex. */
+  /** Hash of the stored bytes of the checkpoint's state, as lowercase hex. */
   readonly stateSha256: string;
-  /** The segments that hold its pending writes, in the order of the log. */
+  /** The segments that contain the checkpoint's pending writes, in the order of the log. */
   readonly writes: readonly Location[];
   /** One sentence about what happened. */
   readonly summary: string;
-  /** Its name; empty if it has none. */
+  /** Label of the checkpoint; empty without a label. */
   readonly label: string;
-  /** Where it came from, besides its parent. */
+  /** Origins of the checkpoint besides its parent. */
   readonly lineage: Lineage;
-  /** Time at which it was first saved. */
+  /** Time of the first save. */
   readonly created: Date | undefined;
 }
 
-/** The state of the archive. Sizes are in bytes; a time is `undefined` if nothing has happened. */
+/**
+ * The state of the archive. Sizes are in bytes; a time is `undefined` if its event has not
+ * happened.
+ */
 export interface ArchiveStatus {
   /** Checkpoints that are not certified. */
   readonly backlogCheckpoints: bigint;
@@ -91,47 +98,47 @@ export interface ArchiveStatus {
   readonly oldestUncertified: Date | undefined;
   /** The archive's last error; empty since its last success. */
   readonly lastError: string;
-  /** Time of it. */
+  /** Time of the last error. */
   readonly lastErrorTime: Date | undefined;
-  /** Time of the last flush that certified something. */
+  /** Time of the last flush that certified a change. */
   readonly lastFlush: Date | undefined;
   /** The newest catalog, from which an empty server can be rebuilt. */
   readonly catalog: Location | undefined;
-  /** Size of the journal's database; 0 for who may not administer. */
+  /** Size of the journal's database; 0 for callers without the right to administer. */
   readonly journalBytes: bigint;
-  /** Packed and not yet certified; 0 for who may not administer. */
+  /** Bytes that are packed and not yet certified; 0 for callers without the right to administer. */
   readonly spoolBytes: bigint;
-  /** Size of the local cache; 0 for who may not administer. */
+  /** Size of the local cache; 0 for callers without the right to administer. */
   readonly cacheBytes: bigint;
   /** Number of certified checkpoints. */
   readonly certifiedCheckpoints: bigint;
   /** Earliest time at which a needed blob may expire unless it is renewed. */
   readonly earliestExpiry: Date | undefined;
-  /** Values and writes that are in the blob store only. */
+  /** Bytes of values and writes that are only in the blob store. */
   readonly evictedBytes: bigint;
   /** Number of blobs that were stored and have not expired. */
   readonly storedBlobs: bigint;
-  /** What the blob store billed for those, over all puts. */
+  /** Price that the blob store billed for those blobs, over all puts. */
   readonly billedBytes: bigint;
   /** Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas. */
   readonly cost: bigint;
   /** Number of blobs that are due for renewal and whose last renewal failed. */
   readonly failingRenewals: number;
-  /** Time at which the scrub had last gone through all threads of the journal. */
+  /** Time at which the scrub last completed a pass over all threads of the journal. */
   readonly scrubbed: Date | undefined;
   /** Threads in which the scrub found damage that it could not repair; at most 100. */
   readonly damagedThreads: readonly string[];
-  /** The state of the search index, as the contract has it; `undefined` without one. */
+  /** The state of the search index, as in the contract; `undefined` without an index. */
   readonly search: SearchStatus | undefined;
 }
 
-/** What the server is. */
+/** Description of the server. */
 export interface ServerInfo {
-  /** Its version. */
+  /** Version of the server. */
   readonly version: string;
-  /** Full names of the methods that are built. */
+  /** Full names of the implemented methods. */
   readonly methods: readonly string[];
-  /** What it accepts, as the contract has it. */
+  /** Limits of the server, as in the contract. */
   readonly limits: ServerLimits | undefined;
   /** Kind of journal. */
   readonly journalBackend: string;
@@ -139,20 +146,23 @@ export interface ServerInfo {
   readonly blobBackend: string;
   /** Identity of the journal. */
   readonly journalId: string;
-  /** Time at which it started. */
+  /** Time at which the server started. */
   readonly started: Date | undefined;
-  /** Modes that text can be searched in; none if the server does not index. */
+  /** Modes of text search; empty if the server does not index. */
   readonly searchModes: readonly string[];
-  /** Name of the embedder that makes vectors of text; empty: there is none. */
+  /** Name of the embedder that computes vectors of text; empty without an embedder. */
   readonly embedder: string;
-  /** Public keys that sign its hand-offs, as lowercase hex; the first signs now. */
+  /**
+   * Public keys that sign the server's hand-offs, as lowercase hex; the first one signs new
+   * hand-offs.
+   */
   readonly signers: readonly string[];
   /**
-   * Public keys of age to which hand-offs for this tenant can be sealed; name the first. None if the
+   * Public keys of age that hand-offs for this tenant can be sealed to; use the first. Empty if the
    * server has no identity.
    */
   readonly recipients: readonly string[];
-  /** A step of its clock that stops deletions until `acceptClock`, if there is one. */
+  /** Step of the server's clock that stops deletions until `acceptClock`, if any. */
   readonly clockJump: ClockJump | undefined;
 }
 
@@ -160,13 +170,13 @@ export interface ServerInfo {
 export interface ClockJump {
   /** Time that the journal expects. */
   readonly expected: Date | undefined;
-  /** Time that the clock says. */
+  /** Time of the clock. */
   readonly clock: Date | undefined;
 }
 
-/** What a flush did. */
+/** Result of a flush. */
 export interface Flushed {
-  /** Number of checkpoints that became certified meanwhile. */
+  /** Number of checkpoints that the flush certified. */
   readonly certifiedCheckpoints: bigint;
   /** The newest catalog. */
   readonly catalog: Location | undefined;
@@ -235,7 +245,7 @@ export function archiveStatus(message: GetArchiveStatusResponse): ArchiveStatus 
   };
 }
 
-/** Return what the server is as a record. */
+/** Return the description of the server as a record. */
 export function serverInfo(message: GetServerInfoResponse): ServerInfo {
   return {
     version: message.version,
@@ -253,7 +263,7 @@ export function serverInfo(message: GetServerInfoResponse): ServerInfo {
   };
 }
 
-/** Return a step of the clock. */
+/** Return a step of the clock as a record; `undefined` without a step. */
 export function clockJump(message: ClockJumpMessage | undefined): ClockJump | undefined {
   return message && { expected: moment(message.expectedTime), clock: moment(message.clockTime) };
 }

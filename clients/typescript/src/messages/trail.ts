@@ -6,17 +6,17 @@ import { DataLoss } from "../errors.js";
 import type { TrailBatch } from "../gen/tuskpoint/v1/admin_service_pb.js";
 import { decodeObject, type Json, type JsonObject } from "./json.js";
 
-/** Calls of one kind that ended within about a second. */
+/** Calls of one kind that ended within about one second. */
 export interface TrailEntry {
-  /** The batch that the entry is in. */
+  /** The batch that contains the entry. */
   readonly batchId: string;
-  /** Name of the credential; empty where the server asks for none. */
+  /** Name of the credential; empty if the server requires none. */
   readonly who: string;
   /** The method, such as "SaveCheckpoint". */
   readonly method: string;
-  /** The thread that the calls named; empty if none. */
+  /** The thread that the calls named; empty if they named none. */
   readonly threadId: string;
-  /** How the calls ended: "OK", or the name of a gRPC status. */
+  /** Outcome of the calls: "OK", or the name of a gRPC status. */
   readonly status: string;
   /** Number of the calls. */
   readonly calls: number;
@@ -28,14 +28,14 @@ export interface TrailEntry {
   readonly certified: boolean;
 }
 
-/** Takes the batches of a trail in order. */
+/** Reads the batches of a trail in order, and checks their chain. */
 export class TrailReader {
   #lastHash = "";
 
   /**
    * Return the entries of the next batch.
    *
-   * @throws DataLoss - The batch is malformed, or does not name the batch before.
+   * @throws DataLoss - The batch is malformed, or does not name the preceding batch.
    */
   entries(batch: TrailBatch): TrailEntry[] {
     const { previous, entries } = parsed(batch);

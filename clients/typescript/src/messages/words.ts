@@ -1,18 +1,18 @@
-/** The words that callers use for the enums of the contract, and back. */
+/** Converts between the enums of the contract and the words that callers use. */
 
 import { invalidField } from "../errors.js";
 import { Durability, Source, View } from "../gen/tuskpoint/v1/checkpoint_pb.js";
 
-/** How safe a change is: in the service's journal, or also on the blob store, read back. */
+/** Durability of a change: in the service's journal, or also in the blob store, read back. */
 export type DurabilityName = "journaled" | "certified";
 
-/** Where a read takes its bytes from: the nearest copy, or the blob store itself. */
+/** Source of a read: the nearest copy, or the blob store itself. */
 export type SourceName = "any" | "blob";
 
 /**
  * How much of a checkpoint a read returns: "entry" for neither state nor writes, "full" for
  * everything, "json" for everything with every value as JSON, whatever framework and language saved
- * it (docs/json-view.md).
+ * the checkpoint (docs/json-view.md).
  */
 export type ViewName = "entry" | "full" | "json";
 
@@ -30,9 +30,9 @@ const VIEWS: Readonly<Record<ViewName, View>> = {
 };
 
 /**
- * Return the value of a word.
+ * Return the enum value of a word.
  *
- * @throws InvalidRequest - It is not one of the words.
+ * @throws InvalidRequest - The word is not one of the choices.
  */
 export function choice<T>(what: string, word: string, choices: Readonly<Record<string, T>>): T {
   const chosen = Object.hasOwn(choices, word) ? choices[word] : undefined;
@@ -63,7 +63,10 @@ export function durabilityName(reached: Durability): DurabilityName {
   return reached === Durability.CERTIFIED ? "certified" : "journaled";
 }
 
-/** Return the lower-case name of an enum's value; one that a newer server has is its number. */
+/**
+ * Return the lower-case name of an enum value; a value that only a newer server knows is its
+ * number.
+ */
 export function nameOf(names: Readonly<Record<number, string>>, value: number): string {
   return (names[value] ?? String(value)).toLowerCase();
 }

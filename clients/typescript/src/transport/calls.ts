@@ -1,6 +1,6 @@
 /**
- * The calls whose values may have any size: cut into chunks on the way out, put together on the way
- * in. Contract messages in, contract messages out.
+ * Calls with values of any size: cuts values into chunks to send them, assembles received values.
+ * Contract messages in, contract messages out.
  */
 
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
@@ -30,26 +30,26 @@ import {
 } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
 import { emitWarnings } from "./warnings.js";
 
-/** How a checkpoint is read. */
+/** Options of a read. */
 export interface ReadOptions extends CallOptions {
-  /** How much. Default: `View.FULL`. */
+  /** How much to read. Default: `View.FULL`. */
   readonly view?: View;
-  /** From where. Default: `Source.ANY`. */
+  /** Where the server reads from. Default: `Source.ANY`. */
   readonly source?: Source;
 }
 
-/** What both requests that load a checkpoint have. */
+/** The common fields of both requests that load a checkpoint. */
 type LoadRequest = MessageInitShape<typeof GetCheckpointRequestSchema> &
   MessageInitShape<typeof LoadCheckpointRequestSchema>;
 
-/** Makes these calls on a connection. All other calls are at `connection.raw`. */
+/** Makes the calls with large values on a connection. All other calls are at `connection.raw`. */
 export class Calls {
   /** The connection. */
   readonly connection: Connection;
-  /** The values that loads need not send again. */
+  /** Values that loads need not send again. */
   readonly #values: ValueCache;
 
-  /** @param connection - The connection. It is not closed here. */
+  /** @param connection - The connection. `Calls` does not close it. */
   constructor(connection: Connection) {
     this.connection = connection;
     this.#values = new ValueCache(connection.valueCacheBytes);
@@ -67,7 +67,7 @@ export class Calls {
   }
 
   /**
-   * Save a checkpoint; values that the service does not have are sent with another attempt.
+   * Save a checkpoint; a second attempt sends the values that the service does not have.
    *
    * @param request - The save.
    * @param inline - Puts the values of some channels into the request; `undefined` means all.
@@ -104,9 +104,10 @@ export class Calls {
   }
 
   /**
-   * Return a checkpoint of any size, every value inline; `undefined` if it does not exist.
+   * Return a checkpoint of any size, every value inline; `undefined` if the checkpoint does not
+   * exist.
    *
-   * The server leaves out values that this client has.
+   * The server leaves out values that this client has in its cache.
    */
   async getCheckpoint(
     ref: MessageInitShape<typeof CheckpointRefSchema>,
@@ -127,7 +128,7 @@ export class Calls {
     return checkpoint;
   }
 
-  /** Return a checkpoint of any size, with all values that are not held. */
+  /** Return a checkpoint of any size, with all values that are not in the cache. */
   async #request(request: LoadRequest, options: CallOptions): Promise<Checkpoint | undefined> {
     const value = create(GetCheckpointRequestSchema, request);
     try {
@@ -166,7 +167,7 @@ export class Calls {
     assembler.end();
   }
 
-  /** Return what rebuilds each channel, in the order in which they were asked for. */
+  /** Return the data that rebuilds each channel, in the order of the requested channels. */
   async getDeltaHistory(
     request: MessageInitShape<typeof GetDeltaHistoryRequestSchema>,
     options: CallOptions = {},
@@ -196,7 +197,7 @@ export class Calls {
     return checkpoint;
   }
 
-  /** Emit the warnings of an answer, and return it if it has the durability that was asked for. */
+  /** Emit the warnings of an answer, and return the answer if it has the requested durability. */
   #checked<A extends SaveCheckpointResponse | SaveWritesResponse>(answer: A, asked: Durability): A {
     if (answer.durability < asked) {
       throw broken(
@@ -208,7 +209,7 @@ export class Calls {
   }
 }
 
-/** Return the channels whose values the service does not have; throw any other error. */
+/** Return the channels whose values the service does not have; rethrow any other error. */
 function missing(error: unknown): readonly string[] {
   if (error instanceof ValuesMissing) {
     return error.channels;

@@ -1,8 +1,8 @@
 /**
- * The one place that opens transports and makes calls.
+ * The only module that opens transports and makes calls.
  *
- * Each call has a deadline, is tried again where that is safe (`retry.ts`), can be aborted, and
- * fails with the errors of `errors.ts`.
+ * Each call has a deadline, is retried where that is safe (`retry.ts`), can be aborted, and fails
+ * with the errors of `errors.ts`.
  */
 
 import { setMaxListeners } from "node:events";
@@ -59,7 +59,7 @@ const STREAM_TIMEOUT_MS = 3_600_000;
 /** Longest time, in milliseconds, that fits the header `grpc-timeout`: eight digits. */
 const MAX_TIMEOUT_MS = 99_999_999;
 
-/** What a connection is set up with. */
+/** Options of a connection. */
 export interface ConnectionOptions extends CredentialOptions {
   /**
    * `host:port` of the server, several with commas between, or `dns:///host:port`. Default:
@@ -68,30 +68,30 @@ export interface ConnectionOptions extends CredentialOptions {
   readonly target?: string | undefined;
   /**
    * Milliseconds after which a quick call gives up, its retries included. Calls that wait for the
-   * blob store or read streams have longer ones. Default: 30,000, which is longer than the restart
-   * of a server takes; but 5,000 for a target that never answered this process.
+   * blob store or read streams have longer deadlines. Default: 30,000, which is longer than the
+   * restart of a server; but 5,000 for a target that has never answered this process.
    */
   readonly timeoutMs?: number | undefined;
   /**
-   * Bytes of values that are kept of the checkpoints that were saved and loaded last, so that loads
-   * need not send them again; 0 keeps none. Default: 16 MiB.
+   * Bytes of values to keep from the checkpoints that were saved and loaded last, so that loads
+   * need not send them again; 0 keeps no values. Default: 16 MiB.
    */
   readonly valueCacheBytes?: number | undefined;
 }
 
-/** What every call takes. */
+/** Options of every call. */
 export interface CallOptions {
-  /** Ends the call: it fails with the signal's reason, as `fetch` does. */
+  /** Ends the call when it is aborted: the call fails with the signal's reason, as `fetch` does. */
   readonly signal?: AbortSignal | undefined;
-  /** The deadline of this call, retries included, in milliseconds. Default: that of its method. */
+  /** Deadline of this call, retries included, in milliseconds. Default: the method's deadline. */
   readonly timeoutMs?: number | undefined;
 }
 
-/** A connection to the servers of a target, opened by the first call and again when it is lost. */
+/** A connection to the servers of a target; the first call opens it, a later call reopens it. */
 export class Connection {
-  /** Where they are. */
+  /** Addresses of the servers. */
   readonly target: string;
-  /** The calls of the contract as they are; see `RawClients`. */
+  /** The unchanged calls of the contract; see `RawClients`. */
   readonly raw: RawClients;
   /** Bytes of values that the calls on this connection keep. */
   readonly valueCacheBytes: number;
@@ -106,9 +106,9 @@ export class Connection {
 
   /**
    * @param options - Target, token, TLS and deadline.
-   * @param environment - Where the rest is looked up.
-   * @throws InvalidRequest - An option cannot be one, options contradict one another, or a file
-   *   that one names cannot be read.
+   * @param environment - Source of missing options.
+   * @throws InvalidRequest - An option is not valid, options contradict one another, or a file that
+   *   an option names cannot be read.
    */
   constructor(options: ConnectionOptions = {}, environment: Environment = process.env) {
     const target = options.target ?? (environment["TUSKPOINT_TARGET"] || DEFAULT_TARGET);
@@ -129,7 +129,7 @@ export class Connection {
     });
   }
 
-  /** Close the connection. Calls that are under way fail, and so do calls made afterwards. */
+  /** Close the connection. Calls in progress fail, and later calls fail too. */
   close(): void {
     this.#isClosed = true;
     for (const stop of [...this.#stops]) {
@@ -139,9 +139,9 @@ export class Connection {
   }
 
   /**
-   * Check that the connection was not closed.
+   * Check that the connection is open.
    *
-   * @throws TuskPointError - It was.
+   * @throws TuskPointError - The connection was closed.
    */
   checkOpen(): void {
     if (this.#isClosed) {
@@ -150,10 +150,9 @@ export class Connection {
   }
 
   /**
-   * Make a call with one answer; try it again where that is safe.
+   * Make a call with one answer; retry the call where that is safe.
    *
-   * A request that has a `requestId`, by which the server knows a repetition, is given one if it is
-   * empty.
+   * An empty `requestId`, with which the server detects a repeated request, is filled in.
    */
   async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
@@ -176,8 +175,8 @@ export class Connection {
   }
 
   /**
-   * Make a call with a stream of answers. It is tried again only before the first of them; see
-   * `resume`. To leave the loop that reads it ends the call.
+   * Make a call with a stream of answers. The call is retried only before the first answer; see
+   * `resume`. Leaving the loop that reads the stream ends the call.
    */
   async *serverStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
@@ -244,9 +243,9 @@ export class Connection {
   }
 
   /**
-   * Make a call on the streams that all callers share; try it again where that is safe.
+   * Make a call on the streams that all callers share; retry the call where that is safe.
    *
-   * @param call - The call, its values of any size.
+   * @param call - The call, with values of any size.
    */
   async exchange<C extends Call>(call: C, options: CallOptions = {}): Promise<Answers[C["case"]]> {
     options.signal?.throwIfAborted();
@@ -268,7 +267,7 @@ export class Connection {
     }
   }
 
-  /** Make a call with streams both ways, once. */
+  /** Make a call with streams in both directions, without retries. */
   async *duplex<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
     requests: AsyncIterable<MessageInitShape<I>>,
@@ -284,9 +283,9 @@ export class Connection {
   }
 
   /**
-   * Wait until the target has answered this process once.
+   * Wait until the target has answered this process for the first time.
    *
-   * @throws Unavailable - Nothing answers there.
+   * @throws Unavailable - The target does not answer.
    */
   async #reach(options: CallOptions): Promise<void> {
     const call = this.#begin(options);
@@ -299,7 +298,7 @@ export class Connection {
     }
   }
 
-  /** Ask the servers for any answer; fail if there is none. */
+  /** Request any answer from the servers; fail if no server answers. */
   async #ask(signal: AbortSignal): Promise<void> {
     const call = this.#begin({ signal });
     try {
@@ -355,7 +354,7 @@ export class Connection {
     }
   }
 
-  /** Return what carries one call, until its signal ends it. */
+  /** Return a transport for one call, which the signal ends. */
   #transport(signal: AbortSignal): Transport {
     return createGrpcTransport({
       baseUrl: this.#servers.authority,
@@ -367,7 +366,7 @@ export class Connection {
   }
 
   /**
-   * Begin something that ends by its own end, by its deadline, by the caller's signal, or by `close`.
+   * Start an operation that ends by itself, by its deadline, by the caller's signal, or by `close`.
    *
    * Connect's own deadline is not used: its timer outlives a stream that is not read to its end.
    */
@@ -397,7 +396,7 @@ export class Connection {
     return { signal: controller.signal, end };
   }
 
-  /** Return the error of an attempt that failed; throw one that no retry can help against. */
+  /** Return the error of a failed attempt; throw an error that no retry can fix. */
   #failure(error: unknown, { signal }: CallOptions): TuskPointError {
     signal?.throwIfAborted();
     this.checkOpen();
@@ -411,9 +410,9 @@ export class Connection {
   }
 
   /**
-   * Wait until the next attempt may begin; throw the failure if there is none.
+   * Wait until the next attempt may start; throw the failure if no attempt is left.
    *
-   * @param shown - The token of the attempt that failed.
+   * @param shown - The token of the failed attempt.
    */
   async #again(
     attempts: Attempts,
@@ -423,11 +422,11 @@ export class Connection {
   ): Promise<void> {
     const isOurs = failure.status === "DEADLINE_EXCEEDED" && failure.reason === "";
     if (isOurs && attempts.last instanceof TuskPointError) {
-      throw attempts.last; // the earlier failure is why there was no time left
+      throw attempts.last; // The earlier failure is the reason that no time is left.
     }
     const isUnknown = failure.status === "UNAUTHENTICATED" && attempts.isSafe;
     if (isUnknown && this.#credentials.token() !== shown) {
-      return; // the token was replaced while the call ran
+      return; // The token was replaced during the call.
     }
     await this.#pause(attempts, failure, options);
   }
@@ -480,7 +479,7 @@ export class Connection {
   }
 }
 
-/** Return a finite time in whole milliseconds that timers and headers take. */
+/** Return a finite time in whole milliseconds that timers and headers accept. */
 function bounded(timeoutMs: number): number {
   return Math.min(MAX_TIMEOUT_MS, Math.max(1, Math.ceil(timeoutMs)));
 }

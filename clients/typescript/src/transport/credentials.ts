@@ -1,4 +1,4 @@
-/** How a client proves who it is, and how it knows the server: tokens and TLS. */
+/** The credentials of a client, and its trust in the server: tokens and TLS. */
 
 import { X509Certificate } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -8,7 +8,7 @@ import { createSecureContext, type SecureContextOptions } from "node:tls";
 import { InvalidRequest, invalidField, messageOf } from "../errors.js";
 import { isLoopback } from "./target.js";
 
-/** Tokens and TLS as a caller gives them. What is given here wins over the environment. */
+/** Tokens and TLS from the caller. They take precedence over the environment. */
 export interface CredentialOptions {
   /** The bearer token. Default: TUSKPOINT_TOKEN, else the text of the file TUSKPOINT_TOKEN_FILE. */
   readonly token?: string | undefined;
@@ -19,22 +19,24 @@ export interface CredentialOptions {
   readonly caFile?: string | undefined;
   /** File with the client's own certificate, in PEM, for mutual TLS. Default: TUSKPOINT_CERT_FILE. */
   readonly certFile?: string | undefined;
-  /** File with its key, in PEM, without a password. Default: TUSKPOINT_KEY_FILE. */
+  /**
+   * File with the key of that certificate, in PEM, without a password. Default: TUSKPOINT_KEY_FILE.
+   */
   readonly keyFile?: string | undefined;
   /**
-   * Whether to use TLS. Default: TUSKPOINT_TLS ("1" or "0"); else TLS is used if there is
-   * a CA or a certificate, or if there is a token and the target is another machine.
+   * Whether to use TLS. Default: TUSKPOINT_TLS ("1" or "0"); else TLS is used with a CA or a
+   * certificate, or with a token for a target on another machine.
    */
   readonly tls?: boolean | undefined;
 }
 
-/** Tokens and TLS as a connection uses them. */
+/** Tokens and TLS for a connection. */
 export interface Credentials {
-  /** What TLS is made with; `undefined` means plaintext. */
+  /** Options of TLS; `undefined` means plaintext. */
   readonly tls: SecureClientSessionOptions | undefined;
   /**
-   * Return the token of the next call, if there is one. A token file is read anew; while it is gone
-   * or holds no token, the last one is used, and a warning of the process says so.
+   * Return the token for the next call, if any. A token file is read for each call; while the file
+   * is missing or empty, the last token is used, and a process warning reports the problem.
    */
   readonly token: () => string | undefined;
 }
@@ -48,7 +50,7 @@ const TOKEN = /^[\x21-\x7e]+$/;
 /**
  * Return the credentials for a target.
  *
- * @throws InvalidRequest - They contradict one another, or a file cannot be read.
+ * @throws InvalidRequest - The options contradict one another, or a file cannot be read.
  */
 export function credentialsFor(
   target: string,
@@ -72,11 +74,11 @@ export function credentialsFor(
   };
 }
 
-/** Return the files of TLS by the names that Node has for their contents. */
+/** Return the files of TLS by Node's names for their contents. */
 function filesOf(options: CredentialOptions, environment: Environment): Record<string, string> {
   const ca = options.caFile ?? environment["TUSKPOINT_CA_FILE"];
   let { certFile: cert, keyFile: key } = options;
-  // Certificate and key belong together: they come from the same side.
+  // Certificate and key belong together: both come from the options or both from the environment.
   if (cert === undefined && key === undefined) {
     cert = environment["TUSKPOINT_CERT_FILE"];
     key = environment["TUSKPOINT_KEY_FILE"];
@@ -109,7 +111,7 @@ function tokenSource(
       last = read();
       problem = "";
     } catch (error) {
-      // While the file is being replaced it may be gone, or empty.
+      // While the file is being replaced, it may be missing or empty.
       if (!(error instanceof InvalidRequest)) {
         throw error;
       }
@@ -122,7 +124,7 @@ function tokenSource(
   };
 }
 
-/** Return a token that may be sent; its text is never part of an error. */
+/** Return a checked token; errors never contain its text. */
 function checkedToken(field: string, token: string): string {
   if (!TOKEN.test(token)) {
     throw invalidField(
@@ -144,7 +146,7 @@ function flag(text: string | undefined): boolean | undefined {
   return chosen;
 }
 
-/** Read the files, and make sure that they are what they should be. */
+/** Read the files, and check their contents. */
 function readAll(files: Readonly<Record<string, string>>): SecureClientSessionOptions {
   const tls: SecureContextOptions = Object.fromEntries(
     Object.entries(files).map(([name, path]) => [name, readText(`${name}File`, path)]),

@@ -1,4 +1,4 @@
-/** The wait for the first answer of a target: a wrong address is reported soon. */
+/** The wait for the first answer of a target, so that a wrong address is reported soon. */
 
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -7,29 +7,29 @@ import { backoffMs, RETRY_POLICY } from "./retry.js";
 import { isUntrusted, noAnswer } from "./status.js";
 import { emitSilence } from "./warnings.js";
 
-/** Milliseconds for which a call tries to reach a target that never answered. */
+/** Milliseconds during which a call tries to reach a target that has never answered. */
 export const FIRST_ANSWER_MS = 5_000;
 /** Milliseconds without any answer after which a warning is due. */
 const WARN_MS = 2_000;
 /** Milliseconds that the last attempt may take. */
 const LAST_ATTEMPT_MS = 500;
 
-/** Targets that answered this process. */
+/** Targets that have answered this process. */
 const answered = new Set<string>();
 
-/** Return whether a failure shows that a server is there: nothing else gives a reason. */
+/** Return whether a failure proves that a server answered: only servers give a reason. */
 export function isAnswer({ status, reason }: TuskPointError): boolean {
   return reason !== "" || (status !== "UNAVAILABLE" && status !== "CANCELLED");
 }
 
-/** Ask the servers of a target for any answer; fail with the errors of `errors.ts`. */
+/** Request any answer from the servers of a target; fail with the errors of `errors.ts`. */
 export type Ask = (signal: AbortSignal) => Promise<void>;
 
 /**
  * Waits until the target of a connection has answered this process once.
  *
- * The last attempt starts exactly when the time is up, so that a server that starts in time is
- * reached. Calls that wait together continue in the order in which they were made.
+ * The last attempt starts exactly when the time is up, so that a server that starts within the time
+ * is reached. Calls that wait together continue in the order in which they were made.
  */
 export class FirstContact {
   readonly #target: string;
@@ -39,7 +39,7 @@ export class FirstContact {
 
   /**
    * @param target - The target, normalized.
-   * @param ask - Asks its servers.
+   * @param ask - Requests an answer from the servers.
    */
   constructor(target: string, ask: Ask) {
     this.#target = target;
@@ -47,7 +47,7 @@ export class FirstContact {
     this.#hasAnswered = answered.has(target);
   }
 
-  /** Whether calls need not wait. */
+  /** Whether the target has answered, so that calls need not wait. */
   get hasAnswered(): boolean {
     return this.#hasAnswered;
   }
@@ -57,7 +57,7 @@ export class FirstContact {
    *
    * @param giveUpMs - Milliseconds until the last attempt starts.
    * @param signal - Ends the wait: the promise is rejected with the signal's reason.
-   * @throws Unavailable - Nothing answers, and the time is up.
+   * @throws Unavailable - The target did not answer within the time.
    */
   async wait(giveUpMs: number, signal: AbortSignal): Promise<void> {
     const own = linked(signal);
@@ -68,7 +68,7 @@ export class FirstContact {
     }
   }
 
-  /** Ask until there is an answer, or no time for another attempt. */
+  /** Request an answer until one arrives, or no time is left for another attempt. */
   async #attempts(giveUpMs: number, signal: AbortSignal): Promise<never> {
     const started = performance.now();
     const passed = () => performance.now() - started;
@@ -80,7 +80,7 @@ export class FirstContact {
       const failure = await this.#attempt(timeoutMs, passed, signal);
       if (failure === undefined) {
         this.#note();
-        return await new Promise(() => undefined); // the other promise of the race has resolved
+        return await new Promise(() => undefined); // The other promise of the race has resolved.
       }
       if (isLast || isUntrusted(failure)) {
         throw failure;
@@ -95,11 +95,11 @@ export class FirstContact {
       const waitMs = Math.max(0, Math.min(pauseMs, untilMarkMs()));
       isLast = passed() + waitMs >= giveUpMs;
       await sleep(waitMs, undefined, { signal });
-      warn(); // timers may fire a little early, just before the warning was due
+      warn(); // Timers may fire a little early, just before the warning is due.
     }
   }
 
-  /** Make one attempt; return why there is no answer. */
+  /** Make one attempt; return the failure. */
   async #attempt(
     timeoutMs: number,
     passed: () => number,
@@ -126,14 +126,14 @@ export class FirstContact {
   #note(): void {
     answered.add(this.#target);
     this.#reached.resolve();
-    // Only after the calls that wait have continued, so that no later call overtakes them.
+    // Only after the waiting calls have continued, so that no later call overtakes them.
     setImmediate(() => {
       this.#hasAnswered = true;
     });
   }
 }
 
-/** Return a signal that ends with another one, or earlier. */
+/** Return a signal that is aborted together with another signal, or earlier. */
 function linked(signal: AbortSignal): { signal: AbortSignal; end: () => void } {
   const own = new AbortController();
   const abort = () => own.abort(signal.reason);

@@ -1,4 +1,7 @@
-/** What is known of the contract's methods: how long each may take, and what may be sent twice. */
+/**
+ * Properties of the contract's methods: how long each method may take, and which calls may be sent
+ * twice.
+ */
 
 import {
   clone,
@@ -23,9 +26,9 @@ import { ThreadService } from "../gen/tuskpoint/v1/thread_service_pb.js";
 import type { Repeat } from "./retry.js";
 
 /**
- * How long a call may take: "quick" ones have the client's own deadline; "long" ones wait for the
- * blob store, carry large values or touch many checkpoints; "stream" ones are read at the pace of
- * the reader; an "endless" one has no deadline.
+ * How long a call may take: "quick" calls have the client's own deadline; "long" calls wait for the
+ * blob store, carry large values or touch many checkpoints; "stream" calls run at the pace of the
+ * reader; an "endless" call has no deadline.
  */
 export type Patience = "quick" | "long" | "stream" | "endless";
 
@@ -65,7 +68,7 @@ export function patienceOf(method: DescMethod, request: Message): Patience {
 
 /**
  * Return whether a call may be sent twice: not a save without an ID, and not a mutation without a
- * name. All else is an upsert, a read, or has a request ID.
+ * name. All other calls are upserts or reads, or have a request ID.
  */
 export function repeatOf(request: Message): Repeat {
   if (isSave(request)) {
@@ -74,7 +77,10 @@ export function repeatOf(request: Message): Repeat {
   return lacksRequestId(request) ? "unsafe" : "safe";
 }
 
-/** Return whether a request could have an ID by which the server knows a repetition, and has none. */
+/**
+ * Return whether a request has an empty request ID, with which the server detects a repeated
+ * request.
+ */
 export function lacksRequestId(request: Message): request is Message & { requestId: string } {
   return "requestId" in request && request.requestId === "";
 }
@@ -90,7 +96,7 @@ export const ON_STREAMS = {
   get: CheckpointService.method.getCheckpoint,
 } as const;
 
-/** The health check, which any server answers, also one that has another service. */
+/** The health check, which any server answers, even a server without this service. */
 export const HEALTH = {
   ...AdminService.method.getServerInfo,
   name: "Check",
@@ -99,7 +105,7 @@ export const HEALTH = {
   output: EmptySchema,
 } as unknown as DescMethodUnary<typeof EmptySchema, typeof EmptySchema>;
 
-/** Return the request; one with an empty `requestId` gets one, so that it may be sent twice. */
+/** Return the request; an empty `requestId` is filled in, so that the request may be sent twice. */
 export function withRequestId<T extends DescMessage>(
   schema: T,
   message: MessageShape<T>,

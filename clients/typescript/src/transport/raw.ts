@@ -41,9 +41,9 @@ export type RawClient<S extends DescService> = {
 /**
  * The services of the contract: messages in, messages out.
  *
- * They have the deadlines, retries and errors of the client; an empty `requestId` is filled in.
- * Streams are tried again only before their first answer, and values are not cut into chunks or put
- * together.
+ * Calls have the deadlines, retries and errors of the client; an empty `requestId` is filled in.
+ * Streams are retried only before their first answer, and values are neither cut into chunks nor
+ * assembled.
  */
 export interface RawClients {
   readonly checkpoints: RawClient<typeof CheckpointService>;
@@ -86,6 +86,6 @@ function rawClient<S extends DescService>(service: S, connection: Connection): R
         return null;
     }
   });
-  // A client made by name has no types of its own; the service's types describe it.
+  // A client created by name has no types of its own; the service's types describe it.
   return client as unknown as RawClient<S>;
 }

@@ -4,15 +4,15 @@ import { Attempts, RETRY_POLICY, type Repeat, type Times } from "./retry.js";
 
 /** Time for which an interrupted stream tries to resume, in milliseconds. */
 const RESUME_MS = 300_000;
-/** An attempt that lasted longer, in milliseconds, was connected. */
+/** Milliseconds after which an attempt counts as connected. */
 const CONNECTED_MS = 30_000;
 
 /**
  * The attempts of a stream that resumes after a break.
  *
- * The first connection has the retries of any call. After a connection that delivered something or
- * lasted a while, retries continue for five minutes. The time restarts after each such connection:
- * a watch may have nothing to deliver for hours.
+ * The first connection has the retries of any call. After a connection that delivered an item or
+ * lasted a while, retries continue for five minutes. The five minutes restart after each such
+ * connection: a watch may have nothing to deliver for hours.
  */
 export class ResumeAttempts {
   readonly #deadlineMs: number;
@@ -23,9 +23,9 @@ export class ResumeAttempts {
 
   /**
    * @param now - Time of the start on a monotonic clock, in milliseconds.
-   * @param times - How long the first connection may take.
-   * @param repeat - Whether it may be made twice.
-   * @param wholeMs - How long all connections together may take.
+   * @param times - Time limits of the first connection.
+   * @param repeat - Whether the first connection may be made twice.
+   * @param wholeMs - Time limit of all connections together.
    */
   constructor(
     now: number,
@@ -38,13 +38,13 @@ export class ResumeAttempts {
     this.#attempts = new Attempts(RETRY_POLICY, now, times, repeat);
   }
 
-  /** Note that a connection is about to be made; return the milliseconds it may take. */
+  /** Note that a connection is about to start; return the milliseconds that it may take. */
   begin(now: number): number {
     this.#begun = now;
     return this.#attempts.remainingMs(now);
   }
 
-  /** Note that the caller received an item; it is not requested again. */
+  /** Note that the caller received an item; the item is not requested again. */
   delivered(): void {
     this.#hasDelivered = true;
   }

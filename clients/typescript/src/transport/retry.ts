@@ -1,14 +1,14 @@
 /**
- * The one retry policy: which failures are tried again, when, and until when.
+ * The only retry policy: which failures are retried, when, and until when.
  *
- * Nothing here does I/O or reads a clock; callers pass the time in.
+ * Nothing here does I/O or reads a clock; callers pass the time.
  */
 
 import { invalidField, type StatusName } from "../errors.js";
 
 /**
- * Reasons with which the server guarantees that it stored nothing: even a call that must not be applied
- * twice may be sent again.
+ * Reasons with which the server guarantees that it stored nothing: even a call that must not be
+ * applied twice may be sent again.
  */
 const NOTHING_STORED: ReadonlySet<string> = new Set([
   "DRAINING",
@@ -17,8 +17,8 @@ const NOTHING_STORED: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Whether a call may be sent again when it is not known if the first one was applied: "safe" if
- * applying it twice is the same as applying it once.
+ * Whether a call may be sent again when it is unknown whether the first attempt was applied: "safe"
+ * if applying the call twice has the same effect as applying it once.
  */
 export type Repeat = "safe" | "unsafe";
 
@@ -28,13 +28,13 @@ export interface RetryPolicy {
   readonly maxAttempts: number;
   /** Upper bound of the first pause, in milliseconds. */
   readonly initialDelayMs: number;
-  /** Growth of the bound from one pause to the next. */
+  /** Growth of the pause from one retry to the next. */
   readonly multiplier: number;
-  /** Bound that the growth ends at, in milliseconds. */
+  /** Upper bound of every pause, in milliseconds. */
   readonly maxDelayMs: number;
 }
 
-/** The schedule of all clients. */
+/** The retry schedule of all clients. */
 export const RETRY_POLICY: RetryPolicy = {
   maxAttempts: 64,
   initialDelayMs: 100,
@@ -42,28 +42,28 @@ export const RETRY_POLICY: RetryPolicy = {
   maxDelayMs: 2_000,
 };
 
-/** What a retry is decided by. */
+/** The parts of an error that decide about a retry. */
 export interface Failure {
   readonly status: StatusName;
   readonly reason: string;
   readonly retryAfterMs?: number | undefined;
 }
 
-/** How long the attempts of a call may take, in milliseconds after its start. */
+/** Time limits of the attempts of a call, in milliseconds after its start. */
 export interface Times {
-  /** From then on no new attempt begins. */
+  /** Time after which no new attempt starts. */
   readonly giveUpMs: number;
-  /** Then an attempt that is under way ends. */
+  /** Time at which an attempt in progress ends. */
   readonly deadlineMs: number;
 }
 
 /**
  * Return whether a failed call can succeed by waiting, and may be sent again.
  *
- * `UNAVAILABLE` is repeated after AIP-194 (google.aip.dev/194). So is `CANCELLED`: what a caller
- * aborts is never looked at here, so the other side dropped the call. `RESOURCE_EXHAUSTED` is
- * repeated only if the server names a pause. `ABORTED` and `DEADLINE_EXCEEDED` never are: the one needs
- * a decision, the other has used up its time.
+ * `UNAVAILABLE` is retried after AIP-194 (google.aip.dev/194). So is `CANCELLED`: aborts by the
+ * caller never reach this function, so the other side dropped the call. `RESOURCE_EXHAUSTED` is
+ * retried only if the server names a pause. `ABORTED` and `DEADLINE_EXCEEDED` are never retried:
+ * the first needs a decision, the second has used up its time.
  */
 export function isWorthRepeating(failure: Failure, repeat: Repeat): boolean {
   if (repeat === "unsafe" && !NOTHING_STORED.has(failure.reason)) {
@@ -78,12 +78,12 @@ export function isWorthRepeating(failure: Failure, repeat: Repeat): boolean {
 /**
  * Return the milliseconds to wait after a failure.
  *
- * A pause that the server asked for is a floor to which the jitter is added, so that clients which
- * were refused together do not return together.
+ * The jitter is added to a pause that the server asked for, so that clients which were refused
+ * together do not return together.
  *
  * @param policy - The schedule.
- * @param failures - Number of failures in a row, this one included.
- * @param failure - The last one.
+ * @param failures - Number of consecutive failures, the last one included.
+ * @param failure - The last failure.
  * @param random - Returns a number in [0, 1).
  */
 export function backoffMs(
@@ -109,8 +109,8 @@ export class Attempts {
   /**
    * @param policy - The schedule.
    * @param now - Time of the call's start on a monotonic clock, in milliseconds.
-   * @param times - How long it may take.
-   * @param repeat - Whether it may be sent twice.
+   * @param times - Time limits of the call.
+   * @param repeat - Whether the call may be sent twice.
    */
   constructor(policy: RetryPolicy, now: number, times: Times, repeat: Repeat) {
     this.#policy = policy;
@@ -119,12 +119,12 @@ export class Attempts {
     this.#repeat = repeat;
   }
 
-  /** Whether the call may be sent again though the first one may have been applied. */
+  /** Whether the call may be sent again though the first attempt may have been applied. */
   get isSafe(): boolean {
     return this.#repeat === "safe";
   }
 
-  /** What the last attempt failed with that was followed by another. */
+  /** Failure of the last attempt that was retried. */
   get last(): Failure | undefined {
     return this.#last;
   }
@@ -147,7 +147,7 @@ export class Attempts {
    * Return the milliseconds to wait before the next attempt, or `undefined` to give up.
    *
    * @param now - Time of the failure.
-   * @param failure - What the last attempt failed with.
+   * @param failure - Failure of the last attempt.
    * @param random - Returns a number in [0, 1).
    */
   delayMs(now: number, failure: Failure, random: () => number): number | undefined {

@@ -1,4 +1,4 @@
-/** The servers of a target: which of them has the next call, and which are left out. */
+/** The servers of a target: chooses the server of each call, and leaves unreachable servers out. */
 
 import { lookup } from "node:dns/promises";
 import type { ClientHttp2Stream, SecureClientSessionOptions } from "node:http2";
@@ -12,7 +12,7 @@ import { addressesOf, hostOf, nameOf } from "./target.js";
 
 type SessionManager = NonNullable<GrpcTransportOptions["sessionManager"]>;
 
-/** Milliseconds from one attempt to find a server again to the next. */
+/** Milliseconds between two attempts to reach a server again. */
 const PAUSE_MS = 1_000;
 
 interface Server {
@@ -21,26 +21,26 @@ interface Server {
 }
 
 /**
- * Lets servers take turns. One that accepts no connection is left out until it does; its call, of
- * which nothing was sent, goes to the next.
+ * Distributes calls over servers in turn. A server that accepts no connection is left out until it
+ * does; its call, which was not sent at all, goes to the next server.
  */
 export class Servers {
-  /** The origin that transports are made for, whichever server a call goes to. */
+  /** The origin of all transports, whichever server a call goes to. */
   readonly authority: string;
   readonly #tls: SecureClientSessionOptions | undefined;
-  /** The DNS name that the servers are addresses of, with its port. */
+  /** The DNS name that resolves to the servers, with its port. */
   readonly #name: string | undefined;
   readonly #hasOthers: boolean;
-  /** By address; before the name was looked up, by the name. */
+  /** By address; until the name is resolved, by the name. */
   readonly #servers = new Map<string, Server>();
   #lookedUp: Promise<void> | undefined;
-  /** At random, so that processes which start together begin with different servers. */
+  /** Random, so that processes which start together use different servers first. */
   #turn = Math.floor(Math.random() * 1_000_000);
   #isClosed = false;
 
   /**
-   * @param target - Where they are, normalized.
-   * @param tls - What TLS is made with; `undefined` means plaintext.
+   * @param target - Addresses of the servers, normalized.
+   * @param tls - Options of TLS; `undefined` means plaintext.
    */
   constructor(target: string, tls: SecureClientSessionOptions | undefined) {
     this.#tls = tls;
@@ -53,14 +53,14 @@ export class Servers {
     this.authority = new URL(this.#url(addresses[0] ?? "")).origin;
   }
 
-  /** Return what opens the stream of one call; a signal ends the call. */
+  /** Return a session manager that opens the stream of one call; a signal ends the call. */
   during(signal: AbortSignal): SessionManager {
     return {
       authority: this.authority,
       request: async (...request) => {
         const stream = await this.#request(...request);
-        // Node keeps a stream that the server has ended, and its session with it, until all of it is read;
-        // a call that was left reads no more.
+        // Node keeps a stream that the server has ended, and its session, until all of the stream
+        // is read; an abandoned call does not read it.
         const drain = () => stream.read();
         signal.addEventListener("abort", () => stream.on("readable", drain).read());
         return stream;
@@ -73,7 +73,7 @@ export class Servers {
     };
   }
 
-  /** Close the sessions, once their streams have ended. */
+  /** Close the sessions after their streams have ended. */
   close(): void {
     this.#isClosed = true;
     for (const { sessions } of this.#servers.values()) {
@@ -112,7 +112,7 @@ export class Servers {
     }
   }
 
-  /** Try to connect to a server that is gone, as long as it is one of the target's. */
+  /** Try to connect to a lost server, as long as the target contains it. */
   async #find(server: Server): Promise<void> {
     for (;;) {
       await this.#lookUp();
@@ -123,11 +123,12 @@ export class Servers {
         server.isGone = false;
         return;
       }
-      await sleep(PAUSE_MS, undefined, { ref: false }); // it keeps no process alive
+      // The timer must not keep the process alive.
+      await sleep(PAUSE_MS, undefined, { ref: false });
     }
   }
 
-  /** Look the name up, if there is one. Where that fails the servers stay what they are. */
+  /** Resolve the name, if there is one. If that fails, the servers stay unchanged. */
   async #lookUp(): Promise<void> {
     const name = this.#name;
     if (name === undefined) {
@@ -151,7 +152,7 @@ export class Servers {
     }
   }
 
-  /** Add the server at an address, or at one of the hosts that the name in it has. */
+  /** Add the server at an address, or at one of the hosts that its name resolves to. */
   #add(address: string, host?: string): void {
     const place = { address, host: host ?? hostOf(address), tls: this.#tls };
     const open = () => openSocket({ ...place, hasOthers: this.#hasOthers });

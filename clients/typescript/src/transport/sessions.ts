@@ -1,4 +1,4 @@
-/** The HTTP/2 sessions with one server: kept alive, opened again when lost, and closed. */
+/** The HTTP/2 sessions with one server: kept alive, reopened when lost, and closed. */
 
 import type { ClientHttp2Stream, Http2Session } from "node:http2";
 import type { Socket } from "node:net";
@@ -7,14 +7,14 @@ import { Http2SessionManager } from "@connectrpc/connect-node";
 
 import { CheckpointService } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
 
-/** Path of the streams that stay open while nothing is under way. */
+/** Path of the streams that stay open while no call is in progress. */
 const LASTING = `/${CheckpointService.typeName}/${CheckpointService.method.exchange.name}`;
 
 /**
- * Has one session at a time, besides those that a server which drains still finishes.
+ * Has one session at a time, besides sessions that a draining server still finishes.
  *
- * A session keeps the process alive only while it has calls. An `Exchange` stream does not count: a call
- * on it has a timer, which does that.
+ * A session keeps the process alive only while it has calls. An `Exchange` stream does not count:
+ * the timer of each call on the stream keeps the process alive.
  */
 export class Sessions {
   readonly #manager: Http2SessionManager;
@@ -22,21 +22,21 @@ export class Sessions {
   readonly #open = new Map<Http2Session, number>();
 
   /**
-   * @param url - Where the server is, with `http` or `https`.
-   * @param open - Opens a socket to it.
+   * @param url - Address of the server, with `http` or `https`.
+   * @param open - Opens a socket to the server.
    */
   constructor(url: string, open: () => Socket) {
     this.#manager = new Http2SessionManager(
       url,
-      // Finds a server that vanished while a stream is open; slower than the 5
-      // seconds below which gRPC servers commonly object.
+      // Detects a server that vanished while a stream is open; slower than the 5 seconds that gRPC
+      // servers commonly require between pings.
       { pingIntervalMs: 30_000, pingTimeoutMs: 20_000 },
       // By default Node refuses new streams while more than 10 MB wait to be sent.
       { createConnection: open, maxSessionMemory: Number.MAX_SAFE_INTEGER },
     );
   }
 
-  /** Open a session if none is open; return whether there is one. */
+  /** Open a session if none is open; return whether a session is open. */
   async connect(): Promise<boolean> {
     return (await this.#manager.connect()) !== "error";
   }
@@ -46,7 +46,7 @@ export class Sessions {
     this.#manager.notifyResponseByteRead(stream);
   }
 
-  /** Close the sessions, once their streams have ended. */
+  /** Close the sessions after their streams have ended. */
   close(): void {
     if (["connecting", "idle"].includes(this.#manager.state())) {
       this.#manager.abort();
@@ -56,7 +56,7 @@ export class Sessions {
     }
   }
 
-  /** Open a stream, and a session for it if none is open. */
+  /** Open a stream, and a session for the stream if none is open. */
   async request(
     ...request: Parameters<Http2SessionManager["request"]>
   ): Promise<ClientHttp2Stream> {
@@ -77,7 +77,7 @@ export class Sessions {
   #count(session: Http2Session, change: number): void {
     const calls = this.#open.get(session);
     if (calls === undefined) {
-      return; // it is closed
+      return; // The session is closed.
     }
     this.#open.set(session, calls + change);
     if (calls + change > 0) {

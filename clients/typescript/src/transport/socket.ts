@@ -1,4 +1,4 @@
-/** How the sockets of sessions are opened. */
+/** Opens the sockets of sessions. */
 
 import type { SecureClientSessionOptions } from "node:http2";
 import { connect, isIP, type Socket } from "node:net";
@@ -8,18 +8,18 @@ import { Code, ConnectError } from "@connectrpc/connect";
 
 import { hostOf, portOf } from "./target.js";
 
-/** Milliseconds that a server has to accept a connection if others can take its calls. */
+/** Milliseconds that a server has to accept a connection if other servers can take its calls. */
 const CONNECT_MS = 5_000;
 
-/** What a socket leads to. */
+/** Destination of a socket. */
 export interface Place {
-  /** `host:port`; its host is what TLS checks. */
+  /** `host:port`; TLS checks the host. */
   readonly address: string;
-  /** Where that is: the host of the address, or what its name was looked up as. */
+  /** Host to connect to: the host of the address, or the address that its name resolved to. */
   readonly host: string;
-  /** What TLS is made with; `undefined` means plaintext. */
+  /** Options of TLS; `undefined` means plaintext. */
   readonly tls: SecureClientSessionOptions | undefined;
-  /** Whether other servers can take the calls of one that does not answer. */
+  /** Whether other servers can take the calls of a server that does not answer. */
   readonly hasOthers: boolean;
 }
 
@@ -27,7 +27,8 @@ export interface Place {
 export function openSocket({ address, host, tls, hasOthers }: Place): Socket {
   const where = { host, port: portOf(address) };
   const name = hostOf(address);
-  const servername = isIP(name) === 0 ? name : ""; // TLS sends no addresses
+  // TLS does not send addresses as the server name.
+  const servername = isIP(name) === 0 ? name : "";
   const socket =
     tls === undefined
       ? connect(where)

@@ -1,4 +1,4 @@
-/** Errors of the transport, and `CallError` messages, as the classes of `errors.ts`. */
+/** Converts errors of the transport, and `CallError` messages, to the classes of `errors.ts`. */
 
 import { toBinary, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
@@ -43,19 +43,19 @@ const STATUSES: readonly StatusName[] = [
 ];
 
 /**
- * Statuses that Connect gives to a connection that broke or could not be made: a reset, a stream
- * without its end, a refused certificate.
+ * Statuses that Connect gives to a broken or failed connection: a reset, a stream without its end,
+ * a refused certificate.
  */
 const BROKEN: ReadonlySet<StatusName> = new Set(["INTERNAL", "ABORTED", "CANCELLED"]);
 
-/** Codes of Node's TLS for a certificate that it does not take (nodejs.org/api/tls.html). */
+/** Codes of Node's TLS for an untrusted certificate (nodejs.org/api/tls.html). */
 const UNTRUSTED =
   /^(ERR_TLS_CERT|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_(GET|VERIFY)_|HOSTNAME_)/;
 
-/** Code of Node's TLS for a server that answers a handshake with something else. */
+/** Code of Node's TLS for a server that does not answer a handshake with TLS. */
 const PLAINTEXT = /^ERR_SSL_WRONG_VERSION_NUMBER$/;
 
-/** What to do on this side, by the reason that the service gives. */
+/** Advice for the caller, by the reason that the service gives. */
 const ADVICE: Readonly<Record<string, string>> = {
   CREDENTIAL_INVALID:
     "the client's token is its option `token`, the value of TUSKPOINT_TOKEN, or what is in the file " +
@@ -63,21 +63,21 @@ const ADVICE: Readonly<Record<string, string>> = {
   SCOPE_MISSING: "give the client a token that has it",
 };
 
-/** Return the error for a call that failed. */
+/** Return the error for a failed call. */
 export function fromConnectError(error: ConnectError, target: string): TuskPointError {
   const given = STATUSES[error.code - 1] ?? "UNKNOWN";
   const details = detailsOf(error);
   if (details.reason) {
     return build(given, error.rawMessage, { ...details, cause: error });
   }
-  // The service gives a reason with every error. gRPC's core has none when a stream is ended under
-  // a client that still sends, as a server that drains does.
+  // The service gives a reason with every error. gRPC's core gives none when a stream is ended
+  // while the client still sends, for example by a draining server.
   const isBroken = given === "INTERNAL" || (!hasStatus(error) && BROKEN.has(given));
   const status = isBroken ? "UNAVAILABLE" : given;
   return build(status, explain(status, error, target), { ...details, cause: error });
 }
 
-/** Return the error for the refusal of one call on a stream. */
+/** Return the error for a call that was refused on a stream. */
 export function fromCallError(error: CallError): TuskPointError {
   return build(STATUSES[error.code - 1] ?? "UNKNOWN", error.message, {
     reason: error.reason === ErrorReason.UNSPECIFIED ? "" : (ErrorReason[error.reason] ?? ""),
@@ -88,7 +88,7 @@ export function fromCallError(error: CallError): TuskPointError {
 }
 
 /**
- * Return why a request was not sent: the error itself, unless the request cannot be encoded.
+ * Return the error for an unsent request: the error itself, unless the request cannot be encoded.
  *
  * Connect gives such an error the status of a broken connection.
  */
@@ -151,9 +151,9 @@ function violation(field: string, problem: string): FieldViolation {
   return { field, problem };
 }
 
-/** Return the message for a status that did not come from the service's own table. */
+/** Return the message for a status that does not come from the service's own table. */
 function explain(status: StatusName, error: ConnectError, target: string): string {
-  const text = error.rawMessage.trim(); // OpenSSL ends its texts with a line break
+  const text = error.rawMessage.trim(); // OpenSSL ends its texts with a line break.
   const untrusted = causeCode(error, UNTRUSTED);
   if (untrusted !== undefined) {
     return (
@@ -194,10 +194,10 @@ function explain(status: StatusName, error: ConnectError, target: string): strin
 }
 
 /**
- * Return the message for a target where no server answers.
+ * Return the message for a target without a server that answers.
  *
  * @param target - The target, normalized.
- * @param text - What the transport says.
+ * @param text - Message of the transport.
  */
 export function noAnswer(target: string, text: string): string {
   const [address = "", ...others] = addressesOf(target);
@@ -217,7 +217,7 @@ function isHangUp(error: ConnectError): boolean {
   return error.code === Code.Canceled && !hasStatus(error);
 }
 
-/** Return the code of the first cause whose code has this form. */
+/** Return the code of the first cause whose code matches the form. */
 function causeCode(error: unknown, form: RegExp): string | undefined {
   for (let one = error; one instanceof Error; one = one.cause) {
     const code = "code" in one ? one.code : undefined;

@@ -1,10 +1,10 @@
-/** Where servers are: reading what people write as a target. */
+/** Parses the targets that people write: the addresses of servers. */
 
 import { BlockList, isIP } from "node:net";
 
 import { InvalidRequest } from "../errors.js";
 
-/** Port of a server that was not given another. */
+/** Default port of a server. */
 export const DEFAULT_PORT = 7390;
 
 const EXAMPLE =
@@ -22,7 +22,7 @@ LOOPBACK.addAddress("::1", "ipv6");
  * Return a target as `host:port`, `[v6]:port`, several of them with commas between, or
  * `dns:///host:port` (github.com/grpc/grpc/blob/master/doc/naming.md).
  *
- * @throws InvalidRequest - It cannot be a target; the message shows what can.
+ * @throws InvalidRequest - The text is not a target; the message shows valid targets.
  */
 export function normalizeTarget(text: string): string {
   const address = WEB_ADDRESS.exec(text.trim());
@@ -37,7 +37,7 @@ export function normalizeTarget(text: string): string {
   return name === undefined ? places.join(",") : `dns:///${name}`;
 }
 
-/** Return the DNS name, with its port, of a target that is one. */
+/** Return the DNS name of a target, with its port; `undefined` if the target is not a DNS name. */
 export function nameOf(target: string): string | undefined {
   return DNS_NAME.exec(target)?.[1];
 }
@@ -47,12 +47,12 @@ export function addressesOf(target: string): string[] {
   return (nameOf(target) ?? target).split(",");
 }
 
-/** Return whether a normalized target names this machine, and no other. */
+/** Return whether a normalized target names only this machine. */
 export function isLoopback(target: string): boolean {
   return addressesOf(target).every((one) => isHere(hostOf(one)));
 }
 
-/** Return the host of an address, an IPv6 one without brackets. */
+/** Return the host of an address; an IPv6 address has no brackets. */
 export function hostOf(address: string): string {
   return address.slice(0, address.lastIndexOf(":")).replace(/^\[|\]$/g, "");
 }

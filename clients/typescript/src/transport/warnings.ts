@@ -1,4 +1,4 @@
-/** Emits the warnings of answers, and that a target does not answer, at most once a minute. */
+/** Emits the warnings of answers and of unresponsive targets, at most once a minute. */
 
 import { WarningKind, type Warning } from "../gen/tuskpoint/v1/errors_pb.js";
 import { nameOf } from "../messages/words.js";
@@ -11,7 +11,7 @@ const emitted = new Map<string, number>();
  * most once a minute.
  *
  * @param target - The server that warns.
- * @param warnings - What it warns of.
+ * @param warnings - The warnings.
  */
 export function emitWarnings(target: string, warnings: readonly Warning[]): void {
   for (const warning of warnings) {
@@ -30,7 +30,7 @@ export function emitSilence(target: string, message: string): void {
   emit(target, `still waiting: ${message}`);
 }
 
-/** Emit a message, unless one with its key was emitted less than a minute ago. */
+/** Emit a message, unless a message with the same key was emitted less than a minute ago. */
 function emit(key: string, message: string): void {
   const now = performance.now();
   const last = emitted.get(key);

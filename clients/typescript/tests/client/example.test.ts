@@ -1,4 +1,4 @@
-/** The example does what it says. */
+/** The example prints the output that it promises. */
 
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 

@@ -1,4 +1,4 @@
-/** Replays and watches: what they yield, also across a kill and a drain. */
+/** Replays and watches, also across a kill and a drain of the server. */
 
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -24,7 +24,7 @@ afterAll(async () => {
   await server.remove();
 });
 
-/** Return the values of a channel as a watch yielded them. */
+/** Return the values of a channel in the events of a watch. */
 function steps(events: readonly ThreadEvent[]): unknown[] {
   return events.map((event) => event.checkpoint?.state["n"]);
 }
@@ -97,7 +97,7 @@ test("a watch survives a kill and a drain, without gap or duplicate", async () =
   for (const signal of ["SIGKILL", "SIGTERM"] as const) {
     await server.stop(signal);
     await server.restart();
-    // The writer finds the server again too.
+    // The writer reconnects to the server too.
     await writer.save("survivor", { n });
     n += 1;
   }

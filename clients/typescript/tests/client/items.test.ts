@@ -1,4 +1,4 @@
-/** Items, receipts, previews of retention and the audit trail; on a real server. */
+/** Items, receipts, previews of retention and the audit trail, against a real server. */
 
 import { createHash, createPublicKey, verify } from "node:crypto";
 
@@ -117,7 +117,7 @@ test("an erased thread is gone, and the receipt is signed by the server", async 
   });
   const signed = Buffer.from(`tuskpoint receipt v1\n${content}`);
   expect(verify(null, signed, key, Buffer.from(signature, "hex"))).toBe(true);
-  // What this client remembered of the thread is gone too: the next save begins anew.
+  // The client's memory of the thread is gone too: the next save has no parent.
   await client.save(threadId, { n: 2 });
   expect((await client.load(threadId)).parentCheckpointId).toBe("");
 });
@@ -135,12 +135,12 @@ test("the trail has the calls of a server", async () => {
   expect(entry?.last.getTime()).toBeGreaterThanOrEqual(entry?.first.getTime() ?? Infinity);
 });
 
-/** Make a batch of a trail. */
+/** Return a batch of a trail. */
 function batch(batchId: string, content: unknown): TrailBatch {
   return create(TrailBatchSchema, { batchId, content: Buffer.from(JSON.stringify(content)) });
 }
 
-test("a trail of which a batch was changed or left out is refused", () => {
+test("a trail with a changed or missing batch is refused", () => {
   const time = "2026-11-28T10:00:00+00:00";
   const call = { who: "a", method: "Flush", thread_id: "", status: "OK", calls: 2 };
   const entries = [{ ...call, first: time, last: time }];

@@ -1,4 +1,4 @@
-/** Threads: where they come from, what they wait for, hand-offs and snapshots; on a real server. */
+/** Threads: origins, interrupts, hand-offs and snapshots, against a real server. */
 
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -33,7 +33,7 @@ afterAll(async () => {
   await server.remove();
 });
 
-/** Save some checkpoints of a thread; return their IDs. */
+/** Save several checkpoints of a thread; return their IDs. */
 async function grow(threadId: string, count: number, runId = ""): Promise<string[]> {
   const ids: string[] = [];
   for (let n = 1; n <= count; n += 1) {
@@ -84,7 +84,7 @@ test("threads are copied, pruned, and deleted by run", async () => {
   expect((await all(client.list("copy"))).map((one) => one.checkpointId)).toEqual(ids.slice(2));
   expect(await client.prune("copy", { keep: "nothing" })).toBe(1n);
   expect(await all(client.list("copy"))).toEqual([]);
-  // What this client remembered of the thread is gone too: the next save begins anew.
+  // The client's memory of the thread is gone too: the next save has no parent.
   await client.save("copy", { n: 9, same: true });
   expect((await client.load("copy")).parentCheckpointId).toBe("");
 
@@ -183,7 +183,8 @@ test("a snapshot is taken, found, restored as new threads and in place, and dele
   await client.save("member-1", { n: 2 });
   await client.restoreSnapshot(taken.snapshotId, { mode: "rollback" });
   expect((await client.load("member-1")).state).toEqual({ n: 1, same: true });
-  // What this client remembered is not the latest any more: the next save follows what is.
+  // The client remembers a checkpoint that is no longer the latest: the next save follows the
+  // latest.
   const { checkpointId } = await client.load("member-1");
   await client.save("member-1", { n: 3 });
   expect((await client.load("member-1")).parentCheckpointId).toBe(checkpointId);
@@ -227,7 +228,7 @@ test("threads are forked, rolled back, labelled, listed and deleted", async () =
   expect(await names({ changedBefore: begun })).toEqual([]);
   expect(await client.delete(thread)).toBe(3n);
   expect(await client.delete(thread)).toBe(0n);
-  // What this client remembered of the thread is gone too: the next save begins it anew.
+  // The client's memory of the thread is gone too: the next save has no parent.
   await client.save(thread, { n: 9 });
   expect((await client.getThread(thread)).incarnation).toBe(2n);
 });
@@ -317,7 +318,7 @@ describe("interrupts", () => {
   });
 });
 
-/** A descriptor that only a server can refuse. */
+/** A descriptor that passes the client's checks: only a server can refuse it. */
 const GOOD = JSON.stringify({
   source: "t:c",
   thread_id: "t",
@@ -433,7 +434,7 @@ describe("hand-offs", () => {
     ["another source", { source: "t:d" }, "descriptor.source"],
     ["no base64", { sealed_key: "AAA" }, "descriptor.sealed_key"],
     ["too much base64", { sealed_key: "AAAA".repeat(1025) }, "descriptor.sealed_key"],
-  ])("%s is no descriptor, and is refused before anything is sent", async (_, change, field) => {
+  ])("%s is not a descriptor, and is refused before anything is sent", async (_, change, field) => {
     const good = JSON.parse(GOOD);
     const given = typeof change === "string" ? change : JSON.stringify({ ...good, ...change });
     const unreached = new Client("127.0.0.1:1");

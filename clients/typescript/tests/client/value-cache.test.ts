@@ -1,4 +1,4 @@
-/** A client loads a thread again without the values that it has; what it keeps is bounded. */
+/** Loads leave out the values that the client has cached; the cache is bounded. */
 
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Server } from "node:net";
@@ -52,7 +52,7 @@ describe("bytes on the connection", () => {
     await server.remove();
   });
 
-  /** Return the bytes that pass during a call, both directions. */
+  /** Return the bytes sent in both directions during a call. */
   async function bytesOf(call: () => Promise<unknown>): Promise<number> {
     const before = moved;
     await call();
@@ -164,7 +164,7 @@ describe("what is kept", () => {
       .sort((one, other) => one - other);
   }
 
-  test("small values, large ones and those of threads that are not used go", () => {
+  test("small values, large values and values of unused threads are dropped", () => {
     const cache = new ValueCache(BYTES);
     save(cache, "t", 1023, 1024, 16 * KIB, 16 * KIB + 1);
     expect(sizes(cache, "t")).toEqual([1024, 16 * KIB]);
@@ -206,7 +206,7 @@ describe("what is kept", () => {
     expect(() => held.fill(checkpoint)).toThrow('"x" that the client did not name');
   });
 
-  test("what is no number of bytes is refused", () => {
+  test("a size that is not a number of bytes is refused", () => {
     for (const valueCacheBytes of [-1, 1.5, Number.NaN]) {
       expect(() => new Client({ valueCacheBytes })).toThrow("valueCacheBytes");
     }

@@ -1,4 +1,4 @@
-/** What the saver puts on the wire, and what it makes of what comes back. */
+/** The saver's messages, and the values that it decodes from messages. */
 
 import { create } from "@bufbuild/protobuf";
 import {
@@ -30,7 +30,7 @@ function checkpointOf(
   return { ...emptyCheckpoint(), channel_values: values, channel_versions: versions };
 }
 
-/** Return how each channel of a message is sent. */
+/** Return the form in which each channel of a message is sent. */
 function contents(message: CheckpointMessage): Record<string, unknown> {
   return Object.fromEntries(
     (message.state?.channels ?? []).map(({ name, content }) => [

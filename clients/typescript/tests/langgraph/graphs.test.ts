@@ -1,4 +1,4 @@
-/** Real graphs on the real runtime, with LangGraph.js's in-memory saver as the measure. */
+/** Real graphs on the real runtime, compared with LangGraph.js's in-memory saver. */
 
 import { randomUUID } from "node:crypto";
 
@@ -38,7 +38,7 @@ const DURABILITIES = ["sync", "async", "exit"] as const;
 
 const thread = () => ({ configurable: { thread_id: randomUUID() } });
 
-/** Return what a scenario yields with the reference saver, and with ours. */
+/** Return the results of a scenario with the reference saver, and with TuskPoint's saver. */
 async function both<Result>(play: (one: BaseCheckpointSaver) => Promise<Result>) {
   return [await play(new MemorySaver()), await play(saver)] as const;
 }
@@ -250,7 +250,7 @@ describe("two agents on one thread", () => {
   });
 });
 
-/** Let two agents, each with a saver of its own, run on a thread that both have just loaded. */
+/** Run two agents, each with its own saver, on a thread that both have just loaded. */
 async function race(config: ReturnType<typeof thread>, fence: boolean) {
   const met = meeting(2);
   class Racing extends TuskPointSaver {
@@ -271,7 +271,7 @@ async function race(config: ReturnType<typeof thread>, fence: boolean) {
   return outcomes;
 }
 
-/** Return a wait that ends for all once this many have begun it. */
+/** Return a wait that ends for all callers once the given number of callers wait. */
 function meeting(count: number): () => Promise<void> {
   let arrived = 0;
   let open: () => void = () => undefined;

@@ -1,4 +1,4 @@
-/** Graphs that the tests run, and what a run of them yields. */
+/** Graphs that the tests run, and the results of their runs. */
 
 import {
   Annotation,
@@ -57,7 +57,7 @@ export function parallelGraph(checkpointer: BaseCheckpointSaver) {
     .compile({ checkpointer });
 }
 
-/** A subgraph that asks twice, between two nodes of the parent; a sibling that does not. */
+/** A subgraph that asks twice, between two nodes of the parent, and a sibling that does not ask. */
 export function interruptedGraph(checkpointer: BaseCheckpointSaver) {
   const child = new StateGraph(Child)
     .addNode("first", () => ({ log: ["child first"], answer: interrupt({ question: "one?" }) }))
@@ -77,7 +77,7 @@ export function interruptedGraph(checkpointer: BaseCheckpointSaver) {
     .compile({ checkpointer });
 }
 
-/** Two parallel writers of delta channels, around and around. */
+/** Two parallel writers of delta channels, in a loop. */
 export function deltaGraph(checkpointer: BaseCheckpointSaver) {
   return new StateGraph(Delta)
     .addNode("turn", (state) => {
@@ -94,7 +94,7 @@ export function deltaGraph(checkpointer: BaseCheckpointSaver) {
     .compile({ checkpointer });
 }
 
-/** Two tasks of one step, of which one fails as long as `isBroken` says so. */
+/** Two tasks of one step; one task fails as long as `isBroken` returns true. */
 export function fragileGraph(
   checkpointer: BaseCheckpointSaver,
   ran: (node: string) => void,
@@ -117,7 +117,7 @@ export function fragileGraph(
     .compile({ checkpointer });
 }
 
-/** Return what a snapshot shows, without IDs and times. */
+/** Return the content of a snapshot, without IDs and times. */
 export function story(snapshot: StateSnapshot): unknown {
   return {
     values: snapshot.values,
@@ -136,7 +136,7 @@ export function story(snapshot: StateSnapshot): unknown {
   };
 }
 
-/** Return what the interrupts in the result of a run ask. */
+/** Return the questions of the interrupts in the result of a run. */
 export function asked(result: Record<string, unknown>): unknown[] {
   const interrupts = result["__interrupt__"];
   return Array.isArray(interrupts) ? interrupts.map((one) => one.value) : [];

@@ -54,7 +54,7 @@ function joinGraph(checkpointer: TuskPointSaver, isBroken: boolean) {
     .compile({ checkpointer });
 }
 
-/** Return a value that JSON can represent, with sets as sorted lists. */
+/** Return a value as JSON, with sets as sorted lists. */
 function listed(value: unknown): unknown {
   if (value instanceof Set) {
     return [...value].sort();

@@ -136,7 +136,7 @@ async function report(
   };
 }
 
-/** Return what waits for an answer: a state names none whose task another language prepared. */
+/** Return the waiting interrupts: a state lists none for a task that another language prepared. */
 function interruptsOf(head: CheckpointTuple | undefined): Interrupt[] {
   const writes = head?.pendingWrites ?? [];
   return writes.flatMap(([, channel, value]) =>

@@ -1,4 +1,4 @@
-/** The saver against a real server: what the validation suite leaves out. */
+/** The saver against a real server: behavior that the validation suite does not cover. */
 
 import { randomUUID } from "node:crypto";
 
@@ -43,7 +43,7 @@ function checkpointOf(values: Record<string, unknown>, version: string | number 
   };
 }
 
-/** Save a checkpoint all of whose values are new; return its config. */
+/** Save a checkpoint with only new values; return its config. */
 async function save(config: object, values: Record<string, unknown>) {
   const checkpoint = checkpointOf(values);
   return saver.put(config, checkpoint, METADATA, checkpoint.channel_versions);
@@ -303,7 +303,7 @@ describe("deleting", () => {
   });
 });
 
-/** Compare large values; `expect` would look at each byte for itself. */
+/** Compare large values; `expect` would compare each byte separately. */
 function isSame(value: unknown, expected: string | Uint8Array): boolean {
   return expected instanceof Uint8Array
     ? value instanceof Uint8Array && Buffer.compare(value, expected) === 0

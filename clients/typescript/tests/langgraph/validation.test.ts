@@ -1,7 +1,8 @@
 /**
- * LangGraph.js's own validation of checkpointers, all of it.
+ * LangGraph.js's own validation of checkpointers, complete.
  *
- * Each saver that it asks for is a tenant of one server: listing all threads sees only its own.
+ * Each saver of the suite is a tenant of one server, so listing all threads returns only the
+ * saver's own threads.
  */
 
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -14,7 +15,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { TuskPointSaver } from "../../src/langgraph/index.js";
 import { makeToken, TestServer } from "../kit.js";
 
-/** Savers that the suite asks for: 31 of its default tests, 8 for delta channels. */
+/** Number of savers that the suite creates: 31 for its default tests, 8 for delta channels. */
 const SAVERS = 39;
 
 const tokens = Array.from({ length: SAVERS }, (_, index) =>
@@ -48,7 +49,7 @@ const initializer = {
   destroyCheckpointer: (saver: TuskPointSaver) => saver.close(),
 };
 
-// The suite takes these for globals.
+// The suite expects these functions as globals.
 Object.assign(globalThis, { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it });
 
 validate(initializer);

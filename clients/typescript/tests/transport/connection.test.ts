@@ -1,4 +1,4 @@
-/** Errors of calls, and how calls and connections end, against a real server. */
+/** Errors of calls, and the end of calls and connections, against a real server. */
 
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 

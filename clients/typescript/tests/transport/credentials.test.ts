@@ -1,4 +1,4 @@
-/** Tokens and TLS: what arguments and the environment make of each other. */
+/** Tokens and TLS: options combined with the environment. */
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -60,7 +60,9 @@ describe("credentials", () => {
     });
     const garbled = file("garbled.pem", "no PEM");
     for (const options of [{ caFile: garbled }, { certFile: garbled, keyFile: key }]) {
-      expect(() => credentialsFor(here, options, {})).toThrow("it is not a certificate or key in PEM");
+      expect(() => credentialsFor(here, options, {})).toThrow(
+        "it is not a certificate or key in PEM",
+      );
     }
     const mine = { TUSKPOINT_CERT_FILE: cert, TUSKPOINT_KEY_FILE: "/nowhere" };
     expect(() => credentialsFor(here, {}, mine)).toThrow("keyFile: it cannot be read");
@@ -75,7 +77,7 @@ describe("credentials", () => {
     expect(credentialsFor(here, {}, unused).tls).toBeUndefined();
   });
 
-  test("a token file is read anew, and a token wins over it", () => {
+  test("a token file is read for each call, and a token wins over it", () => {
     const path = file("token", "first\n");
     const { token } = credentialsFor(here, {}, { TUSKPOINT_TOKEN_FILE: path });
     expect(token()).toBe("first");
@@ -109,7 +111,7 @@ describe("credentials", () => {
     expect(message).not.toContain(secret);
   });
 
-  test.each([0, -1, Number.NaN, Number.POSITIVE_INFINITY])("%d is no deadline", (timeoutMs) => {
+  test.each([0, -1, Number.NaN, Number.POSITIVE_INFINITY])("%d is not a deadline", (timeoutMs) => {
     expect(() => new Connection({ timeoutMs }, {})).toThrow(InvalidRequest);
   });
 });

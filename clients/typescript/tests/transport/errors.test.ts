@@ -1,4 +1,4 @@
-/** Errors by class, of every origin. */
+/** Errors of every origin, by class. */
 
 import { Code, ConnectError } from "@connectrpc/connect";
 import { create } from "@bufbuild/protobuf";
@@ -97,7 +97,7 @@ describe("what the server answers", () => {
     expect(error).toMatchObject({ status: "FAILED_PRECONDITION", retryAfterMs: 1_500 });
   });
 
-  test("a code or a reason of a newer server is no surprise", () => {
+  test("a code or a reason that only a newer server knows becomes a ServerError", () => {
     const error = fromCallError(create(CallErrorSchema, { code: 77, reason: 999 as ErrorReason }));
     expect(error).toBeInstanceOf(ServerError);
     expect(error).toMatchObject({ status: "UNKNOWN", reason: "" });

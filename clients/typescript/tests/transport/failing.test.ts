@@ -1,4 +1,7 @@
-/** What is sent again, how often, with what, and what is not: against a server that fails on cue. */
+/**
+ * Which calls are sent again, how often and with what content, against a server with scripted
+ * failures.
+ */
 
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -38,7 +41,7 @@ afterEach(async () => {
   }
 });
 
-/** Start a scripted server and a client of it. */
+/** Start a scripted server and a client of the server. */
 async function facing(
   routes: Parameters<typeof scripted>[0],
 ): Promise<{ client: Client; server: ScriptedServer }> {
@@ -48,7 +51,7 @@ async function facing(
   return { client, server };
 }
 
-/** Return an error as the service sends it. */
+/** Return an error in the form in which the service sends it. */
 function refusal(code: Code, reason: string, retryAfterMs?: number): ConnectError {
   const info = { desc: ErrorInfoSchema, value: { reason, domain: "tuskpoint.dev" } };
   const retry = { desc: RetryInfoSchema, value: { retryDelay: durationFromMs(retryAfterMs ?? 0) } };
@@ -56,7 +59,9 @@ function refusal(code: Code, reason: string, retryAfterMs?: number): ConnectErro
   return new ConnectError("as the test wants it", code, undefined, details);
 }
 
-/** Return a server's info handler that fails with these, one after the other, and then answers. */
+/**
+ * Return an info handler that fails with the given errors, one after the other, and then answers.
+ */
 function failing(...failures: ConnectError[]): { calls: number; info: () => { version: string } } {
   const counted = {
     calls: 0,
@@ -273,7 +278,7 @@ test("a request that cannot be written is not sent again", async () => {
   await expect(all(stream)).rejects.toThrow(InvalidRequest);
 });
 
-test("a stream that broke after its first answer is not begun again by the raw calls", async () => {
+test("a stream that broke after its first answer is not restarted by the raw calls", async () => {
   let calls = 0;
   const { client } = await facing((router) =>
     router.service(CheckpointService, {
@@ -300,7 +305,7 @@ test("a watch continues after its last cursor when its connection is cut", async
         const at = cursor[0] ?? 0;
         yield { frame: { case: "event", value: { kind: 1, cursor: Uint8Array.of(at + 1) } } };
         if (cursors.length === 1) {
-          // A checkpoint that never comes whole is not delivered, and its cursor not taken.
+          // A checkpoint that never arrives whole is not delivered, and its cursor is not used.
           const channels = [{ content: { case: "large" as const, value: { sizeBytes: 9n } } }];
           const value = { kind: 1, cursor: Uint8Array.of(99), checkpoint: { state: { channels } } };
           yield { frame: { case: "event", value } };

@@ -1,4 +1,4 @@
-/** A target that never answered: how long a call waits for it, and what it says. */
+/** Calls to a target that has never answered: how long they wait, and which error they report. */
 
 import { createServer, type AddressInfo } from "node:net";
 
@@ -10,7 +10,7 @@ import { noAnswer } from "../../src/transport/status.js";
 import { failure, TestServer } from "../kit.js";
 import { scripted } from "./scripted.js";
 
-/** What a loaded machine may add, in milliseconds. */
+/** Milliseconds that a loaded machine may add. */
 const LATE_MS = 1_500;
 
 type Call = [string, (client: Client) => Promise<unknown>];
@@ -29,7 +29,7 @@ async function refusing(): Promise<string> {
   return server.target;
 }
 
-/** Return an address that accepts connections and says nothing. */
+/** Return an address that accepts connections and never sends anything. */
 async function silent(): Promise<string> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -43,7 +43,7 @@ function calling(target: string, options: ConnectionOptions = {}): Client {
   return client;
 }
 
-/** Collect the warnings of the process that name a target, with the time of each. */
+/** Collect the process warnings that name a target, with the time of each warning. */
 function warningsOf(target: string): { readonly message: string; readonly at: number }[] {
   const found: { message: string; at: number }[] = [];
   const listen = (warning: Error) => {
@@ -157,7 +157,7 @@ test("another service that answers is an answer", async () => {
   expect(performance.now() - started).toBeLessThan(2_000);
 });
 
-test("a slow call is no silence", async () => {
+test("a slow call is not silence", async () => {
   const slow = await scripted((router) =>
     router.service(AdminService, {
       getServerInfo: async () => {

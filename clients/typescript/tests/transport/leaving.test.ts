@@ -1,4 +1,4 @@
-/** A stream that is left when the server has ended it already: its connection is free. */
+/** A client that leaves a stream which the server has already ended frees the connection. */
 
 import { once } from "node:events";
 import { createServer, type AddressInfo, type Socket } from "node:net";
@@ -12,7 +12,7 @@ const [DATA, HEADERS, SETTINGS] = [0, 1, 4];
 const [END_STREAM, END_HEADERS] = [1, 4];
 const PREFACE_BYTES = 24;
 
-/** Return two empty messages, and the end, of a stream. */
+/** Return two empty messages of a stream, and its end. */
 function answerOn(stream: number): Buffer {
   return Buffer.concat([
     frame(HEADERS, END_HEADERS, stream, "\x88", field("content-type", "application/grpc")),
@@ -44,13 +44,13 @@ function frame(type: number, flags: number, stream: number, ...payload: string[]
   return Buffer.concat([head, content]);
 }
 
-/** Return a header field as a literal of HPACK. */
+/** Return a header field as an HPACK literal. */
 function field(name: string, value: string): string {
   const [nameSize, valueSize] = [name, value].map((one) => String.fromCharCode(one.length));
   return `\0${nameSize}${name}${valueSize}${value}`;
 }
 
-/** Return the streams whose requests a client has sent whole. */
+/** Return the streams whose requests the client has sent completely. */
 function endedStreams(sent: Buffer): number[] {
   const streams: number[] = [];
   for (let at = PREFACE_BYTES; at + 9 <= sent.length; at += 9 + sent.readUIntBE(at, 3)) {

@@ -1,4 +1,4 @@
-/** `Exchange` streams that a test answers as it wants, frame by frame. */
+/** `Exchange` streams whose answers a test scripts, frame by frame. */
 
 import { EventEmitter, once } from "node:events";
 
@@ -17,26 +17,26 @@ import { Durability } from "../../src/gen/tuskpoint/v1/checkpoint_pb.js";
 
 type AnswerInit = NonNullable<MessageInitShape<typeof ExchangeResponseSchema>["answers"]>[number];
 
-/** One stream, as a server sees it. */
+/** One stream from the server's side. */
 export class ScriptedStream {
-  /** What the client sent, message by message. */
+  /** The client's messages. */
   readonly messages: ExchangeRequest[] = [];
-  /** The headers that it was opened with. */
+  /** The headers of the stream. */
   readonly headers: Headers;
   readonly #events = new EventEmitter();
   readonly #responses: (ExchangeResponse | ConnectError | "end")[] = [];
 
-  /** @param headers - The headers that it was opened with. */
+  /** @param headers - The headers of the stream. */
   constructor(headers: Headers) {
     this.headers = headers;
   }
 
-  /** The frames so far. */
+  /** The frames received so far. */
   get frames(): Frame[] {
     return this.messages.flatMap((one) => one.frames);
   }
 
-  /** Wait for so many frames; return them and those that came with them. */
+  /** Wait for the given number of frames; return them and later frames of the same message. */
   async received(count: number): Promise<Frame[]> {
     while (this.frames.length < count) {
       await once(this.#events, "request");
@@ -49,12 +49,12 @@ export class ScriptedStream {
     this.#respond(create(ExchangeResponseSchema, { answers }));
   }
 
-  /** Answer frames in full. */
+  /** Answer frames with the last answer. */
   save(...frames: readonly (Frame | undefined)[]): void {
     this.answer(...frames.flatMap((one) => (one === undefined ? [] : [saved(one)])));
   }
 
-  /** Say that nothing more is read. */
+  /** Announce that the server reads nothing more. */
   drain(): void {
     this.#respond(create(ExchangeResponseSchema, { draining: true }));
   }
@@ -91,7 +91,7 @@ export class ScriptedStream {
         this.#events.emit("request");
       }
     } catch {
-      // The client is gone, or its connection is.
+      // The client or its connection is gone.
     }
     this.#respond("end");
   }
@@ -102,7 +102,7 @@ export class ScriptedStream {
   }
 }
 
-/** The streams that a client opens, in their order. */
+/** The streams that a client opens, in order. */
 export class ScriptedExchange {
   readonly streams: ScriptedStream[] = [];
   readonly #events = new EventEmitter();
@@ -145,14 +145,14 @@ export function answering(respond: (call: Frame["call"]) => AnswerInit["result"]
   };
 }
 
-/** Return the last answer to a frame: it is stored, or what it asks for is found. */
+/** Return the last answer to a frame: the save is stored, or the requested checkpoint is found. */
 export function saved({ id, call }: Frame): Answer {
   const answer = create(AnswerSchema, { id, last: true });
   answer.result = resultOf(call);
   return answer;
 }
 
-/** Return what a server answers that does all it is asked. */
+/** Return the answer of a server on which every call succeeds. */
 export function resultOf(call: Frame["call"]): Answer["result"] {
   switch (call.case) {
     case "save": {
@@ -181,7 +181,7 @@ function of(result: NonNullable<AnswerInit["result"]>): Answer["result"] {
   return answers[0]?.result ?? { case: undefined };
 }
 
-/** Return the name by which a test knows a save: its checkpoint's ID. */
+/** Return the test's name for a save: its checkpoint's ID. */
 export function nameOf(frame: Frame | undefined): string {
   return frame?.call.case === "save" ? (frame.call.value.checkpoint?.ref?.checkpointId ?? "") : "";
 }

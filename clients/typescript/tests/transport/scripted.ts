@@ -1,4 +1,4 @@
-/** A server that fails as a test wants, to see what the client does about it. */
+/** A server with scripted failures, to test the client's reactions. */
 
 import {
   createSecureServer,
@@ -14,11 +14,11 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 
 /** A server with scripted services. */
 export interface ScriptedServer {
-  /** Where it is, as `host:port`. */
+  /** Address of the server, as `host:port`. */
   readonly target: string;
-  /** Cut all connections, as a machine does that dies. */
+  /** Cut all connections, as a machine that dies does. */
   readonly cut: () => void;
-  /** Cut them and stop. */
+  /** Cut all connections and stop the server. */
   readonly close: () => Promise<void>;
 }
 
@@ -26,8 +26,8 @@ export interface ScriptedServer {
  * Start a server with the services that a function adds.
  *
  * @param routes - The function.
- * @param address - Where it is. Default: a free port.
- * @param tls - What it makes TLS with. Default: plaintext.
+ * @param address - Address of the server. Default: a free port.
+ * @param tls - Options of TLS. Default: plaintext.
  */
 export async function scripted(
   routes: (router: ConnectRouter) => void,

@@ -1,4 +1,4 @@
-/** TLS and tokens, against a real server that asks for both. */
+/** TLS and tokens, against a real server that requires both. */
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -44,7 +44,7 @@ afterAll(async () => {
   rmSync(directory, { recursive: true });
 });
 
-/** Return a client of the server, which ends with the test. */
+/** Return a client of the server that is closed after the test. */
 function client(options: ConnectionOptions): Client {
   const files = { caFile, certFile, keyFile };
   const made = new Client({ target: server.target, ...files, ...options });

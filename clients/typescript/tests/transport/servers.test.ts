@@ -1,4 +1,7 @@
-/** Calls and streams are spread over the servers of a target, and continue where one is gone. */
+/**
+ * Calls and streams are spread over the servers of a target, and continue after the loss of a
+ * server.
+ */
 
 import { lookup } from "node:dns/promises";
 import { once } from "node:events";
@@ -33,7 +36,7 @@ async function serving(...how: Start): Promise<ScriptedServer> {
   return server;
 }
 
-/** Start a server that answers with its version. */
+/** Start a server that answers with the given version. */
 async function ofVersion(
   version: string,
   ...where: Start extends [unknown, ...infer R] ? R : never
@@ -55,7 +58,9 @@ function calling(target: string, options: ConnectionOptions = {}): Client {
   return client;
 }
 
-/** Call until as many calls in a row were answered by all the servers that are expected. */
+/**
+ * Call until as many consecutive calls as there are expected servers were answered by all of them.
+ */
 async function takeTurns(client: Client, ...expected: string[]): Promise<void> {
   const found: string[] = [];
   const last = () => found.slice(-expected.length).sort();
@@ -64,7 +69,7 @@ async function takeTurns(client: Client, ...expected: string[]): Promise<void> {
   }
 }
 
-/** Return a certificate of a server and its key, and the file of the CA. */
+/** Return a server certificate, its key, and the file of the CA. */
 function secured(): { caFile: string; cert: Buffer; key: Buffer } {
   const directory = mkdtempSync(join(tmpdir(), "tuskpoint-typescript-"));
   onTestFinished(() => rmSync(directory, { recursive: true }));
@@ -72,7 +77,7 @@ function secured(): { caFile: string; cert: Buffer; key: Buffer } {
   return { caFile, cert: readFileSync(certFile), key: readFileSync(keyFile) };
 }
 
-/** Let each name have these addresses. */
+/** Make each name resolve to the given addresses. */
 function name(...addresses: string[]): void {
   const found = addresses.map((address) => ({ address, family: 4 }));
   vi.mocked(lookup as (...given: unknown[]) => Promise<unknown>).mockResolvedValue(found);
@@ -132,7 +137,7 @@ test("a call waits no longer than 5 seconds for a server that accepts no connect
   const client = calling(`127.0.0.1:${port},${other.target}`, { caFile });
   const pass = holdTime();
   const called = client.info();
-  await once(silent, "connection"); // TLS never begins
+  await once(silent, "connection"); // The TLS handshake never starts.
   pass(5_000);
   expect((await called).version).toBe("2");
 });

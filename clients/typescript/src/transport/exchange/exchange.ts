@@ -1,7 +1,7 @@
 /**
- * Carries the saves, writes and loads of all callers of a client, on two streams.
+ * Carries the saves, writes and loads of all callers of a client on two streams.
  *
- * What is large has a stream of its own, so that no small save queues behind it.
+ * Large calls have a stream of their own, so that no small save queues behind them.
  */
 
 import type { Outgoing } from "../../frames/outgoing.js";
@@ -9,10 +9,10 @@ import type { Attempts } from "../retry.js";
 import { Lane, type Opener } from "./lane.js";
 import { Pending, type Result } from "./pending.js";
 
-/** Size of a call, in bytes, above which it is large. */
+/** Size of a call, in bytes, above which the call is large. */
 const LARGE_BYTES = 256 * 1024;
 
-/** The changes of one thread that are under way: on one stream at a time. */
+/** The changes of one thread in progress, which use one stream at a time. */
 interface Turn {
   lane: Lane;
   underWay: number;
@@ -36,12 +36,12 @@ export class Exchange {
   /**
    * Make a call; return its last answer, which may be a refusal.
    *
-   * It is sent again after a break where that is safe. Changes of one thread take effect in the order
-   * in which they were given.
+   * After a break, the call is sent again where that is safe. Changes of one thread take effect in
+   * the order of the calls.
    *
    * @param outgoing - The call.
-   * @param attempts - How long it may take, and whether it may be sent twice.
-   * @param signal - Ends it.
+   * @param attempts - The time limit of the call, and whether it may be sent twice.
+   * @param signal - Ends the call.
    */
   call(outgoing: Outgoing, attempts: Attempts, signal: AbortSignal | undefined): Promise<Result> {
     const pending = new Pending(outgoing, attempts, signal, this.#target);
@@ -62,7 +62,7 @@ export class Exchange {
     this.#advance(threadId, turn);
   }
 
-  /** Let the changes of a thread go whose stream may carry them now. */
+  /** Release the changes of a thread whose stream may carry them. */
   #advance(threadId: string, turn: Turn): void {
     for (let next = turn.waiting[0]; next !== undefined; next = turn.waiting[0]) {
       const { lane, pending } = next;

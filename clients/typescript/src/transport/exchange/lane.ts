@@ -1,4 +1,4 @@
-/** One session of `Exchange`: the calls that wait, and the streams that carry them. */
+/** One session of `Exchange`: the waiting calls, and the streams that carry them. */
 
 import { randomBytes } from "node:crypto";
 
@@ -15,25 +15,27 @@ import { isUntrusted } from "../status.js";
 import { Outdated, Stream, type Queue } from "./stream.js";
 import type { Pending } from "./pending.js";
 
-/** What opens streams. */
+/** Opens streams. */
 export interface Opener {
-  /** Where the server is, or the servers are. */
+  /** Address of the server, or addresses of the servers. */
   readonly target: string;
-  /** Open a stream; it fails with the errors of `errors.ts`, or with the reason of the signal. */
+  /**
+   * Open a stream, which fails with the errors of `errors.ts`, or with the reason of the signal.
+   */
   readonly open: (
     requests: AsyncIterable<ExchangeRequest>,
     signal: AbortSignal,
   ) => AsyncIterable<ExchangeResponse>;
-  /** Return the token that a stream would be opened with now. */
+  /** Return the token that a new stream would use. */
   readonly token: () => string | undefined;
   /** Wait for some milliseconds; fail if the client is closed. */
   readonly pause: (ms: number) => Promise<void>;
 }
 
 /**
- * Carries calls in their order on one stream at a time, which the first call opens.
+ * Carries calls in order on one stream at a time; the first call opens the stream.
  *
- * When a stream breaks, what it had not answered goes first on the next one.
+ * After a break, the unanswered calls go first on the next stream.
  */
 export class Lane {
   readonly #opener: Opener;
@@ -59,7 +61,7 @@ export class Lane {
     }
   }
 
-  /** Open streams as long as calls wait. It fails calls and never itself. */
+  /** Open streams while calls wait. Failures go to the calls; the method itself never fails. */
   async #run(): Promise<void> {
     while (this.#calls().some((one) => !one.isSettled)) {
       const shown = this.#opener.token();
@@ -72,7 +74,7 @@ export class Lane {
     this.#isRunning = false;
   }
 
-  /** Open a stream with a token and serve it until it ends; return why it did. */
+  /** Open a stream with a token and serve it until it ends; return the cause of the end. */
   async #stream(shown: string | undefined): Promise<unknown> {
     this.#attempt += 1n;
     const hello = create(HelloSchema, { session: this.#session, attempt: this.#attempt });
@@ -95,8 +97,8 @@ export class Lane {
   /**
    * Fail the calls that the end of a stream ends.
    *
-   * @param failure - Why it ended.
-   * @param shown - The token that it was opened with.
+   * @param failure - The cause of the end.
+   * @param shown - The token with which the stream was opened.
    * @returns Milliseconds until the next stream may be opened.
    */
   #afterFailure(failure: unknown, shown: string | undefined): number {
@@ -114,7 +116,7 @@ export class Lane {
   #pauseMs(failure: TuskPointError, shown: string | undefined): number | undefined {
     const isRefused = failure.status === "UNAUTHENTICATED";
     if (failure instanceof Outdated || (isRefused && this.#opener.token() !== shown)) {
-      return 0; // the token was replaced while the stream was open
+      return 0; // The token was replaced while the stream was open.
     }
     if (!isWorthRepeating(failure, "safe") || isUntrusted(failure)) {
       return undefined;
@@ -123,7 +125,7 @@ export class Lane {
     return backoffMs(RETRY_POLICY, this.#failures, failure, Math.random);
   }
 
-  /** End the calls that a permanent failure concerns: those sent, if any were. */
+  /** End the calls that a permanent failure concerns: the sent calls, if any were sent. */
   #end(failure: unknown): void {
     const wasSent = this.#calls().some((one) => one.isOut);
     this.#keep((one) => {
@@ -150,7 +152,7 @@ export class Lane {
     }
   }
 
-  /** Keep the calls for which `test` returns true, before those that are added meanwhile. */
+  /** Keep the calls for which `test` returns true, in front of calls that are added meanwhile. */
   #keep(test: (one: Pending) => boolean): void {
     const calls = this.#calls();
     this.#requeue([]);

@@ -1,4 +1,4 @@
-/** A call on an `Exchange` stream, from its beginning to its answer. */
+/** A call on an `Exchange` stream, from its start to its answer. */
 
 import { setMaxListeners } from "node:events";
 
@@ -11,10 +11,13 @@ import { fromCallError } from "../status.js";
 /** The last answer to a call. */
 export type Result = Answer["result"];
 
-/** Longest time, in milliseconds, that a timer of Node takes. */
+/** Longest time, in milliseconds, that a timer of Node accepts. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** A call that waits for its answer. It ends by that, its deadline, its caller's signal or a failure. */
+/**
+ * A call that waits for its answer. The answer, the deadline, the caller's signal or a failure ends
+ * it.
+ */
 export class Pending {
   /** The call. */
   readonly outgoing: Outgoing;
@@ -33,8 +36,8 @@ export class Pending {
 
   /**
    * @param outgoing - The call.
-   * @param attempts - How long it may take, and whether it may be sent twice.
-   * @param signal - Ends it.
+   * @param attempts - The time limit of the call, and whether it may be sent twice.
+   * @param signal - Ends the call.
    * @param target - The server, for errors.
    */
   constructor(
@@ -54,59 +57,60 @@ export class Pending {
     const left = Math.min(MAX_TIMER_MS, Math.ceil(this.remainingMs()));
     this.#timer = setTimeout(() => this.fail(this.#attempts.last ?? expired(target)), left);
     if (signal !== undefined) {
-      setMaxListeners(0, signal); // one signal may end any number of calls
+      setMaxListeners(0, signal); // One signal may end any number of calls.
       signal.addEventListener("abort", this.#onAbort, { once: true });
     }
   }
 
-  /** Whether its caller has its outcome. */
+  /** Whether the caller has the outcome of the call. */
   get isSettled(): boolean {
     return this.#isSettled;
   }
 
-  /** Whether it may be sent twice. */
+  /** Whether the call may be sent twice. */
   get isSafe(): boolean {
     return this.#attempts.isSafe;
   }
 
-  /** Whether it is on a stream. */
+  /** Whether the call is on a stream. */
   get isOut(): boolean {
     return this.#isOut;
   }
 
-  /** Return the milliseconds that are left of its time. */
+  /** Return the milliseconds until the deadline of the call. */
   remainingMs(): number {
     return this.#attempts.remainingMs(performance.now());
   }
 
-  /** Do something once no later change of the thread can overtake this one any more. */
+  /** Run an action once no later change of the thread can overtake this call. */
   whenTaken(action: () => void): void {
     this.#onTaken = action;
   }
 
-  /** Note that its frames are on a stream. */
+  /** Note that the frames of the call are on a stream. */
   sent(): void {
     this.#isOut = true;
   }
 
-  /** Take the answer that what was asked for is journaled; another follows. */
+  /** Process the answer that the call is journaled; another answer follows. */
   journaled(): void {
     this.#isJournaled = true;
     this.#taken();
   }
 
-  /** Take the last answer. */
+  /** Process the last answer. */
   finish(result: Result): void {
     this.#settle();
     if (result.case === "error" && this.#isJournaled && !this.#attempts.isSafe) {
-      this.#reject(fromCallError(result.value)); // it is stored: another attempt would store another
+      // The save is stored: another attempt would store a second checkpoint.
+      this.#reject(fromCallError(result.value));
     } else {
       this.#resolve(result);
     }
     this.#taken();
   }
 
-  /** End without an answer. What was sent of it may still take effect. */
+  /** End without an answer. The sent part of the call may still take effect. */
   fail(reason: unknown): void {
     this.#settle();
     this.#reject(reason);
@@ -115,7 +119,7 @@ export class Pending {
     }
   }
 
-  /** End for good: no stream carries it any more. */
+  /** End for good: no stream carries the call after this. */
   drop(reason: unknown): void {
     this.#isOut = false;
     if (this.#isSettled) {
@@ -126,11 +130,11 @@ export class Pending {
   }
 
   /**
-   * Take the end of the stream that it waited for or was sent on.
+   * Process the end of the stream that the call waited for or was sent on.
    *
-   * @param failure - Why the stream ended; waiting helps against it.
+   * @param failure - The cause of the end, which a retry can fix.
    * @param pauseMs - Milliseconds until the next stream is opened.
-   * @returns Whether it is to be sent on that one. If not, it has ended.
+   * @returns Whether the call must be sent on the next stream. If not, the call has ended.
    */
   goesOn(failure: TuskPointError, pauseMs: number): boolean {
     const nothingStored = !this.#isJournaled && isWorthRepeating(failure, "unsafe");
@@ -166,7 +170,7 @@ function expired(target: string): DeadlineExceeded {
   );
 }
 
-/** Return the error of a save without an ID that may have been stored. */
+/** Return the error for a save without an ID that may have been stored. */
 function unknownOutcome(failure: TuskPointError): TuskPointError {
   return new Unavailable(
     "it is not known whether the checkpoint was saved: the connection ended before the answer, and " +

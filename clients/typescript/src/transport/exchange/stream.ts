@@ -1,4 +1,4 @@
-/** One `Exchange` stream: what is sent on it, and what is answered. */
+/** One `Exchange` stream: its messages and their answers. */
 
 import { create } from "@bufbuild/protobuf";
 
@@ -13,25 +13,25 @@ import {
 } from "../../gen/tuskpoint/v1/checkpoint_service_pb.js";
 import type { Pending } from "./pending.js";
 
-/** Most messages with saves that have no answer. */
+/** Most messages with unanswered saves. */
 const MAX_MESSAGES = 2;
 /** Most bytes of calls and chunks in a message, unless one call alone is larger. */
 const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 
-/** Calls that wait, each kind in its order. A load may overtake the saves. */
+/** Waiting calls, each kind in its order. A load may overtake the saves. */
 export interface Queue {
   readonly saves: Pending[];
   readonly loads: Pending[];
 }
 
-/** Ends a stream that was opened with a token which was replaced since. */
+/** Ends a stream that was opened with a token which has been replaced. */
 export class Outdated extends Unavailable {
   constructor() {
     super("the token was replaced", { status: "UNAVAILABLE" });
   }
 }
 
-/** Saves that were sent together. */
+/** Saves that share a message. */
 interface Batch {
   unanswered: number;
 }
@@ -39,9 +39,9 @@ interface Batch {
 /**
  * One stream.
  *
- * There is no timer for batches: a save goes at once while fewer than two messages wait for answers;
- * otherwise all saves that have gathered meanwhile go together. Loads always go at once: one that the
- * server fetches from its blob store must hold up nothing.
+ * There is no timer for batches: a save goes at once while fewer than two messages wait for
+ * answers; otherwise all saves that have gathered go together. Loads always go at once: a load that
+ * the server fetches from its blob store must not delay other calls.
  */
 export class Stream {
   readonly #hello: Hello;
@@ -58,7 +58,7 @@ export class Stream {
 
   /**
    * @param hello - Names the session.
-   * @param queue - The calls to send. They are taken out of it as they are sent.
+   * @param queue - The calls to send. The stream removes each call when it sends the call.
    * @param isOutdated - Returns whether the token of the stream was replaced.
    */
   constructor(hello: Hello, queue: Queue, isOutdated: () => boolean) {
@@ -67,12 +67,15 @@ export class Stream {
     this.#isOutdated = isOutdated;
   }
 
-  /** Ends the stream, with `Outdated`. */
+  /** Signal that ends the stream, with `Outdated`. */
   get signal(): AbortSignal {
     return this.#ending.signal;
   }
 
-  /** Yield what the client sends. The transport asks for a message once it has written the last. */
+  /**
+   * Yield the client's messages. The transport requests a message after it has written the last
+   * one.
+   */
   async *requests(): AsyncGenerator<ExchangeRequest, void, undefined> {
     let hello: Hello | undefined = this.#hello;
     while (await this.#mayWrite()) {
@@ -91,20 +94,20 @@ export class Stream {
     }
   }
 
-  /** Check again whether a message may be written: a call was added, or an answer came. */
+  /** Check again whether a message may be written: a call was added, or an answer arrived. */
   look(): void {
     const wake = this.#wake;
     if (wake !== undefined && (this.#isReady || this.#isOver)) {
       this.#wake = undefined;
-      // By then all code that runs now has added its calls too.
+      // By then, all code that is running has added its calls too.
       setImmediate(wake);
     }
   }
 
   /**
-   * Take a message of the server.
+   * Process a message of the server.
    *
-   * @throws ServerError - It breaks the contract.
+   * @throws ServerError - The message breaks the contract.
    */
   take(response: ExchangeResponse): void {
     for (const answer of response.answers) {
@@ -114,7 +117,9 @@ export class Stream {
     this.look();
   }
 
-  /** End; return the calls without a last answer, in the order in which they were sent. */
+  /**
+   * End the stream; return the calls without a last answer, in the order in which they were sent.
+   */
   end(): Pending[] {
     this.#isOver = true;
     this.look();
@@ -122,15 +127,15 @@ export class Stream {
   }
 
   /**
-   * Whether another stream may take the place of this one: every save has an answer. Waits for
-   * certification and loads begin again, except the wait of a save that must not be sent twice.
+   * Whether another stream may replace this stream: every save has an answer. Waits for
+   * certification and loads restart, except the wait of a save that must not be sent twice.
    */
   get #mayMove(): boolean {
     const isBound = ({ pending }: { pending: Pending }) => !pending.isSafe && !pending.isSettled;
     return this.#batches.size === 0 && !Array.from(this.#sent.values()).some(isBound);
   }
 
-  /** Whether a message may be written, or the stream may make room for another. */
+  /** Whether a message may be written, or another stream may replace this stream. */
   get #isReady(): boolean {
     if (this.#isHeld && !this.#mayMove) {
       return false;
@@ -172,7 +177,10 @@ export class Stream {
     return !this.#isOver;
   }
 
-  /** Yield the frames of the next messages: all calls that may go and fit one, or one with chunks. */
+  /**
+   * Yield the frames of the next messages: all calls that may go and fit one message, or one call
+   * with chunks.
+   */
   *#batch(): Generator<Frame[]> {
     const batch: Batch = { unanswered: 0 };
     const maySave = this.#batches.size < MAX_MESSAGES;
@@ -204,7 +212,7 @@ export class Stream {
     }
   }
 
-  /** Take the next call out of the queue, if it fits a message that has a size already. */
+  /** Take the next call out of the queue, if the call fits a message of this size. */
   #next(maySave: boolean, size: number): Pending | undefined {
     const { saves, loads } = this.#queue;
     for (const queue of maySave ? [loads, saves] : [loads]) {

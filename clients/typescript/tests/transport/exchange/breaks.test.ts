@@ -1,4 +1,4 @@
-/** Streams that break or are replaced: what is sent again, and which calls fail. */
+/** Streams that break or are replaced: which calls are sent again, and which calls fail. */
 
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, onTestFinished, test } from "vitest";
@@ -251,7 +251,7 @@ test("answers that break the contract end the stream and its calls", async () =>
   expect(frame).toBeDefined();
 });
 
-test("what was not sent is no concern of a stream that breaks the contract", async () => {
+test("unsent calls survive a stream that breaks the contract", async () => {
   const { exchange, save } = await facing();
   const made = [save("1")];
   const stream = await exchange.opened(0);

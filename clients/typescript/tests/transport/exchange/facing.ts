@@ -1,4 +1,4 @@
-/** Calls that a client makes on the streams of a scripted server. */
+/** A client's calls on the streams of a scripted server. */
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -21,14 +21,16 @@ import { ScriptedExchange } from "../scripted-exchange.js";
 
 export const MIB = 1024 * 1024;
 
-/** A scripted server and calls to it. */
+/** A scripted server, and calls to the server. */
 export interface Faced {
   readonly calls: Calls;
   readonly server: ScriptedServer;
   readonly exchange: ScriptedExchange;
-  /** Save a checkpoint that a test knows by its ID. */
+  /** Save a checkpoint with an ID that the test knows. */
   readonly save: (name: string, more?: SaveMore) => Promise<SaveCheckpointResponse>;
-  /** Wait until the server has read what was sent so far: calls of one connection come in order. */
+  /**
+   * Wait until the server has read everything sent so far: calls of one connection arrive in order.
+   */
   readonly settled: () => Promise<void>;
 }
 
@@ -38,7 +40,7 @@ interface SaveMore extends CallOptions {
   readonly durability?: Durability;
 }
 
-/** Start a scripted server and calls to it. */
+/** Start a scripted server and a client of the server. */
 export async function facing(): Promise<Faced> {
   const exchange = new ScriptedExchange();
   const server = await scripted((router) => {
@@ -69,18 +71,20 @@ export async function facing(): Promise<Faced> {
   return { calls, server, exchange, save, settled };
 }
 
-/** Return a value of this size. */
+/** Return a value of the given size. */
 export function contentOf(bytes: number): { type: string; data: Uint8Array } {
   return { type: "json", data: Buffer.alloc(bytes, "1") };
 }
 
-/** Return an error as the service ends a stream with. */
+/** Return an error with which the service ends a stream. */
 export function ending(code: Code, reason: string): ConnectError {
   const info = { desc: ErrorInfoSchema, value: { reason, domain: "tuskpoint.dev" } };
   return new ConnectError("as the test wants it", code, undefined, [info]);
 }
 
-/** Let clients read their token from a file; return what replaces the token in it. */
+/**
+ * Make clients read their token from a file; return a function that replaces the token in the file.
+ */
 export function tokenFile(token: string): (token: string) => void {
   const directory = mkdtempSync(join(tmpdir(), "tuskpoint-typescript-"));
   const path = join(directory, "token");

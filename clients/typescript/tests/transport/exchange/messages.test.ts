@@ -116,7 +116,7 @@ test("answers come in any order, each to its call", async () => {
   expect((await made[1])?.ref?.checkpointId).toBe("2");
 });
 
-test("a refusal is one call's; its class is that of the call on its own", async () => {
+test("a refusal concerns one call; its class is the class of the call outside a stream", async () => {
   const { exchange, save } = await facing();
   const refused = save("1");
   const denied = save("2");
