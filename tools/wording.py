@@ -20,10 +20,7 @@ from tools.stubs import ROOT
 
 ALL, COMMENTS = "all", "comments"
 NOT_HELD = {
-    "clients/go/": COMMENTS,
     "clients/python/src/": COMMENTS,
-    "clients/typescript/src/": COMMENTS,
-    "clients/typescript/tests/": ALL,
     "console/src/": COMMENTS,
     "console/tests/": ALL,
     "docs/agents/": ALL,

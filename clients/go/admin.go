@@ -16,16 +16,17 @@ func (c *Client) Status(ctx context.Context) (*tuskpointv1.GetArchiveStatusRespo
 	return c.admin.GetArchiveStatus(ctx, &tuskpointv1.GetArchiveStatusRequest{})
 }
 
-// Flush certifies everything that was journaled before the call, and returns then.
+// Flush certifies everything that was journaled before the call, and returns after that.
 //
 // Errors: [ErrUnavailable] if the blob store does not answer. Nothing is lost then, and the server
-// tries again.
+// retries.
 func (c *Client) Flush(ctx context.Context) (*tuskpointv1.FlushResponse, error) {
 	return c.admin.Flush(ctx, &tuskpointv1.FlushRequest{})
 }
 
-// AcceptClock lets the journal follow the server's clock, and returns the step that stopped deletions,
-// which continue now; nil if there was none. It needs the scope "admin".
+// AcceptClock makes the journal follow the server's clock, and returns the clock step that stopped
+// deletions, which continue after the call; nil if no step stopped them. It needs the scope
+// "admin".
 func (c *Client) AcceptClock(ctx context.Context) (*tuskpointv1.ClockJump, error) {
 	answer, err := c.admin.AcceptClock(ctx, &tuskpointv1.AcceptClockRequest{})
 	return answer.GetAccepted(), err

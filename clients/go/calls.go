@@ -20,14 +20,14 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// caller makes the calls of one client: it gives them a deadline, repeats them where that is safe,
-// and turns what they fail with into an *Error. It works as gRPC's interceptors, so that the typed
-// clients of the contract have all of it.
+// caller makes the calls of one client: it sets deadlines, retries calls where that is safe, and
+// converts failures to an *Error. It works as gRPC interceptors, so that the contract's typed
+// clients behave the same.
 type caller struct {
 	target    string
 	times     times
-	token     func() (string, error) // what calls show; nil for nothing
-	logger    func() *slog.Logger    // where warnings go
+	token     func() (string, error) // token of the calls; nil for none
+	logger    func() *slog.Logger    // logger of warnings
 	closed    atomic.Bool
 	answered  atomic.Bool // the target has answered this process
 	handshake handshake
@@ -105,7 +105,7 @@ func (s *readStream) RecvMsg(message any) error {
 
 func (s *readStream) SendMsg(message any) error {
 	err := s.ClientStream.SendMsg(message)
-	// EOF says that the stream has failed, and that RecvMsg knows why.
+	// EOF means that the stream has failed, and that RecvMsg returns the cause.
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
@@ -116,7 +116,7 @@ func (s *readStream) SendMsg(message any) error {
 	return failure
 }
 
-// shown returns the token that a call shows now. Without one that can be used the call itself fails.
+// shown returns the token for a call. Without a usable token, the call itself fails.
 func (c *caller) shown() string {
 	if c.token == nil {
 		return ""
@@ -125,14 +125,14 @@ func (c *caller) shown() string {
 	return token
 }
 
-// replaced reports whether a call was refused for a token that was replaced while it ran: it may be
-// made again at once.
+// replaced reports whether a call was refused for a token that was replaced during the call: the
+// call may then be repeated at once.
 func (c *caller) replaced(shown string, failure *Error) bool {
 	return failure.Status == codes.Unauthenticated && c.shown() != shown
 }
 
-// waitFor waits for the next attempt of a call that failed. It returns the error to end with, if
-// there is none.
+// waitFor waits for the next attempt of a failed call. It returns the final error if no attempt is
+// left.
 func (c *caller) waitFor(ctx context.Context, tried *retry.Attempts, failure *Error) *Error {
 	switch {
 	case tried.Wait(ctx, failure.retrying()):
@@ -143,7 +143,7 @@ func (c *caller) waitFor(ctx context.Context, tried *retry.Attempts, failure *Er
 	return failure
 }
 
-// read returns the error of a call that failed.
+// read returns the error of a failed call.
 func (c *caller) read(ctx context.Context, err error) *Error {
 	var failure *Error
 	if errors.As(err, &failure) {
@@ -170,8 +170,8 @@ func (c *caller) read(ctx context.Context, err error) *Error {
 	return fromStatus(failed, c.target)
 }
 
-// unsent returns the error of a call that gRPC calls INTERNAL: of a request that cannot be encoded,
-// or of a connection that went away while it was sent.
+// unsent returns the error for a call that gRPC failed with INTERNAL: for a request that cannot be
+// encoded, or for a connection that broke during the send.
 func (c *caller) unsent(request proto.Message, failure *Error) *Error {
 	if _, err := proto.Marshal(request); err != nil {
 		return unencodable(err)
@@ -179,22 +179,23 @@ func (c *caller) unsent(request proto.Message, failure *Error) *Error {
 	return c.dropped(failure)
 }
 
-// unencodable returns the error of a request that cannot be encoded, such as one with a string that
-// is not UTF-8.
+// unencodable returns the error for a request that cannot be encoded, such as a request with a
+// string that is not UTF-8.
 func unencodable(cause error) *Error {
 	wrong := invalidField("request", "it cannot be sent: "+cause.Error())
 	wrong.cause = cause
 	return wrong
 }
 
-// dropped returns the error of a call whose connection went away. The service gives a reason with
-// every error; gRPC has none when a stream is ended under a client that still sends, as a server
-// that drains does.
+// dropped returns the error for a call whose connection broke. The service gives a reason with
+// every error; gRPC gives none when a stream is ended while the client still sends, for example by
+// a draining server.
 func (c *caller) dropped(failure *Error) *Error {
 	return fromStatus(status.New(codes.Unavailable, failure.status.Message()), c.target)
 }
 
-// bounded returns a context that has a deadline: its own, or a default one. No patience means none.
+// bounded returns a context with a deadline: its own, or the default. A patience of 0 means no
+// deadline.
 func bounded(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has || patience == 0 {
 		return context.WithCancel(ctx)
@@ -202,7 +203,7 @@ func bounded(ctx context.Context, patience time.Duration) (context.Context, cont
 	return context.WithTimeout(ctx, patience)
 }
 
-// slow has the calls that may wait for the blob store or touch much, whatever they ask for.
+// slow has the calls that may wait for the blob store or touch many rows, whatever they request.
 var slow = map[string]bool{
 	tuskpointv1.ThreadService_DeleteThread_FullMethodName:      true,
 	tuskpointv1.ThreadService_SetRetention_FullMethodName:      true,
@@ -231,9 +232,9 @@ func (c *caller) patience(method string, request proto.Message) time.Duration {
 	return c.times.quick
 }
 
-// repeatable reports whether a request may be sent again if it is not known whether it was applied.
-// That cannot be a save without an ID, nor a mutation that is not named; all else is an upsert, a
-// read, or has a request_id.
+// repeatable reports whether a request may be sent again if it is unknown whether it was applied. A
+// save without an ID and a mutation without a name are not repeatable; all other requests are
+// upserts or reads, or have a request_id.
 func repeatable(request proto.Message) bool {
 	if save, isSave := request.(*tuskpointv1.SaveCheckpointRequest); isSave {
 		return save.GetCheckpoint().GetRef().GetCheckpointId() != ""
@@ -242,8 +243,8 @@ func repeatable(request proto.Message) bool {
 	return request != nil && (!canBeNamed || named.GetRequestId() != "")
 }
 
-// withRequestID returns a request that can have a request_id with one filled in, so that it may be
-// sent twice.
+// withRequestID returns the request with an empty request_id filled in, so that it may be sent
+// twice.
 func withRequestID[M proto.Message](request M) M {
 	named, canBeNamed := any(request).(interface{ GetRequestId() string })
 	if !canBeNamed || named.GetRequestId() != "" {

@@ -84,7 +84,7 @@ func TestACallContinuesWithTheTokenThatReplacedItsOwn(t *testing.T) {
 	for _, err := range client.Watch(within(t), "t", nil) {
 		last = err
 	}
-	// The third connection shows the newest token, and is refused for good.
+	// The third connection uses the newest token, and is refused for good.
 	wantError(t, last, tuskpoint.ErrUnauthenticated, "CREDENTIAL_INVALID")
 	want(t, "the number of watches", script.calls, 3)
 }
@@ -104,7 +104,7 @@ func TestWhatMustNotBeDoneTwiceIsSentAgainOnlyIfNothingWasStored(t *testing.T) {
 				}
 				return nil
 			}}
-			// A save whose ID is left to the server.
+			// A save without an ID, which the server then chooses.
 			_, err := serve(t, script).Checkpoints().SaveCheckpoint(within(t),
 				&tuskpointv1.SaveCheckpointRequest{Checkpoint: &tuskpointv1.Checkpoint{}})
 			want(t, "it succeeded", err == nil, one.calls == 2)
@@ -301,7 +301,7 @@ func TestALargeSaveIsSentAgainWhole(t *testing.T) {
 	want(t, "it has an ID", save(t, client, "t", map[string]any{"text": text}) != "", true)
 	want(t, "the number of calls", script.calls, 2)
 
-	// Less than what was asked for is no success.
+	// A durability below the requested one is not a success.
 	_, err := client.Save(within(t), "t", map[string]any{"text": text + "y"},
 		&tuskpoint.SaveOptions{Durability: tuskpoint.Certified, Root: true})
 	wantError(t, err, tuskpoint.ErrServer, "")

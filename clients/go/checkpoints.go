@@ -15,23 +15,24 @@ import (
 
 // LoadOptions are the settings of a load.
 type LoadOptions struct {
-	// Namespace inside the thread; empty is the root. In a load without a thread, empty is any.
+	// Namespace of the thread; empty is the root. In a load without a thread, empty matches any
+	// namespace.
 	Namespace string
 
-	// View is how much to return. The default is [ViewFull].
+	// View is how much of the checkpoint to return. The default is [ViewFull].
 	View View
 
-	// Source is where to read. The default is [SourceAny].
+	// Source is where the server reads from. The default is [SourceAny].
 	Source Source
 }
 
 // Load loads one checkpoint exactly; without an ID, the latest of the thread. Without a thread, it
 // loads the checkpoint from the only thread that has it. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint, [ErrInvalidRequest] if there is neither a
-// thread nor an ID or if several threads have the checkpoint (forks and copies keep IDs),
-// [ErrPreconditionFailed] if it is to come from the blob store and is not certified, [ErrDataLoss] if
-// its blob does not have the recorded hash.
+// Errors: [ErrNotFound] if the checkpoint does not exist, [ErrInvalidRequest] if neither a thread
+// nor an ID is named or if several threads have the checkpoint (forks and copies keep IDs),
+// [ErrPreconditionFailed] if the source is the blob store and the checkpoint is not certified,
+// [ErrDataLoss] if its blob does not match the recorded hash.
 func (c *Client) Load(
 	ctx context.Context, threadID, checkpointID string, options *LoadOptions,
 ) (*Checkpoint, error) {
@@ -50,9 +51,10 @@ func (c *Client) Load(
 	return checkpointOf(found), nil
 }
 
-const maxNamedThreads = 5 // in a message
+const maxNamedThreads = 5 // in an error message
 
-// find returns the only checkpoint with an ID, in whatever thread. An empty namespace is any.
+// find returns the only checkpoint with an ID, in any thread. An empty namespace matches any
+// namespace.
 func (c *Client) find(
 	ctx context.Context, checkpointID, namespace string,
 ) (*tuskpointv1.CheckpointRef, error) {
@@ -99,35 +101,36 @@ func (c *Client) find(
 
 // ListOptions are the settings of a listing.
 type ListOptions struct {
-	// AllThreads lists the checkpoints of all threads; then the thread ID is empty.
+	// AllThreads lists the checkpoints of all threads; the thread ID must then be empty.
 	AllThreads bool
 
-	// Namespace lists only that one; "" is the root. nil: all.
+	// Namespace lists only this namespace; "" is the root. nil: all namespaces.
 	Namespace *string
 
-	// CheckpointID lists only this ID, if not empty. Several threads may have it: forks keep IDs.
+	// CheckpointID lists only this ID, if not empty. Several threads may have the ID: forks keep
+	// IDs.
 	CheckpointID string
 
 	// Before lists only IDs below this one, if not empty.
 	Before string
 
-	// Filter lists only checkpoints whose metadata has all of these.
+	// Filter lists only checkpoints whose metadata has all of these entries.
 	Filter map[string]any
 
 	// Label lists only checkpoints with this label, if not empty.
 	Label string
 
-	// Limit is how many to list at most; 0 is all.
+	// Limit is the largest number of checkpoints to list; 0 lists all.
 	Limit uint32
 
-	// View is how much to return of each. The default is [ViewEntry].
+	// View is how much of each checkpoint to return. The default is [ViewEntry].
 	View View
 
-	// Source is where to read. The default is [SourceAny].
+	// Source is where the server reads from. The default is [SourceAny].
 	Source Source
 }
 
-// List yields the checkpoints of a thread, latest first; none if there is no such thread. Options
+// List yields the checkpoints of a thread, latest first; none if the thread does not exist. Options
 // may be nil. The sequence ends with the first error.
 func (c *Client) List(
 	ctx context.Context, threadID string, options *ListOptions,
@@ -162,17 +165,17 @@ func (c *Client) List(
 
 // LabelOptions are the settings of [Client.SetLabel].
 type LabelOptions struct {
-	// Namespace inside the thread; empty is the root.
+	// Namespace of the thread; empty is the root.
 	Namespace string
 
 	// Durability to wait for. The default is [Journaled].
 	Durability Durability
 }
 
-// SetLabel names a checkpoint, or clears its name with an empty label; without an ID, the latest. It
-// returns the checkpoint's ID. Options may be nil.
+// SetLabel sets the label of a checkpoint, or clears it with an empty label; without an ID, of the
+// latest checkpoint. It returns the checkpoint's ID. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint.
+// Errors: [ErrNotFound] if the checkpoint does not exist.
 func (c *Client) SetLabel(
 	ctx context.Context, threadID, checkpointID, label string, options *LabelOptions,
 ) (string, error) {
@@ -186,7 +189,7 @@ func (c *Client) SetLabel(
 }
 
 // getCheckpoint returns a checkpoint of any size, every value inline. The server leaves out values
-// that the client has.
+// that the client has in its cache.
 func (c *Client) getCheckpoint(
 	ctx context.Context, ref *tuskpointv1.CheckpointRef, view View, source Source,
 ) (*tuskpointv1.Checkpoint, error) {
@@ -206,7 +209,7 @@ func (c *Client) getCheckpoint(
 	return found, nil
 }
 
-// requestCheckpoint returns a checkpoint of any size, with all values that are not held.
+// requestCheckpoint returns a checkpoint of any size, with all values that are not in the cache.
 func (c *Client) requestCheckpoint(
 	ctx context.Context, ref *tuskpointv1.CheckpointRef, view View, source Source, held [][]byte,
 ) (*tuskpointv1.Checkpoint, error) {
@@ -238,7 +241,7 @@ func refOf(threadID, namespace, checkpointID string) *tuskpointv1.CheckpointRef 
 	}
 }
 
-// valueOf returns options that may be nil.
+// valueOf returns the options, or the zero value for nil.
 func valueOf[O any](options *O) O {
 	if options == nil {
 		var none O

@@ -58,7 +58,7 @@ func TestOnlyWhatChangedIsSentAgain(t *testing.T) {
 	first := save(t, client, thread, map[string]any{"kept": "as it was", "step": 1})
 	second := save(t, client, thread, map[string]any{"kept": "as it was", "step": 2})
 
-	// Another client, which remembers nothing, continues from the same head.
+	// Another client, without memory of the thread, continues from the same head.
 	third := save(t, dial(t), thread, map[string]any{"kept": "as it was", "step": 3})
 	fourth := save(t, client, thread, map[string]any{"step": 4})
 
@@ -211,7 +211,7 @@ func TestListingsAreNarrowed(t *testing.T) {
 		}
 	}
 	for range client.List(within(t), thread, nil) {
-		break // whoever has seen enough leaves
+		break // the reader leaves after its last event
 	}
 	for _, err := range client.List(within(t), "", nil) {
 		wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
@@ -274,7 +274,7 @@ func TestADeletedThreadStaysSo(t *testing.T) {
 	wantError(t, err, tuskpoint.ErrNotFound, "CHECKPOINT_NOT_FOUND")
 	_, err = client.Save(within(t), thread, map[string]any{"a": 2}, &tuskpoint.SaveOptions{ParentID: id})
 	wantError(t, err, tuskpoint.ErrThreadDeleted, "THREAD_DELETED")
-	save(t, client, thread, map[string]any{"a": 3}) // it begins anew
+	save(t, client, thread, map[string]any{"a": 3}) // the next save has no parent
 }
 
 func TestASaveThatRemembersTooMuchSucceeds(t *testing.T) {
@@ -365,7 +365,7 @@ func TestValuesOfFrameworksAreReadInTheirJSONView(t *testing.T) {
 	shown := must(client.Load(within(t), thread, "", &tuskpoint.LoadOptions{View: tuskpoint.ViewJSON}))(t)
 	want(t, "the value", string(must(shown.State())(t)["packed"]), `{"a":1}`)
 
-	// A save of this client counts the versions up in the kind that they have.
+	// A save of this client continues the versions in the kind that they have.
 	save(t, client, thread, map[string]any{"packed": "other"})
 	loaded = must(client.Load(within(t), thread, "", nil))(t)
 	want(t, "the version", loaded.Channels[0].Version.GetInteger(), 8)

@@ -12,8 +12,8 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// Client saves and loads the state of agents. It may be used by any number of goroutines at once.
-// Make one with [Dial].
+// Client saves and loads the state of agents. Any number of goroutines may use it at once. Create
+// one with [Dial].
 type Client struct {
 	calls      *caller
 	connection *grpc.ClientConn
@@ -32,18 +32,18 @@ type Client struct {
 }
 
 // Dial returns a client of the server at a target: host:port, or a gRPC name such as
-// dns:///host:port or unix:///path. An empty target is that of TUSKPOINT_TARGET, else
-// [DefaultTarget]. It connects with the first call, and does not fail because no server is there.
+// dns:///host:port or unix:///path. An empty target means TUSKPOINT_TARGET, else [DefaultTarget].
+// Dial does not fail without a server: the client connects with the first call.
 //
-// Several servers of one journal are host1:port,host2:port, or a name with dns:/// that has several
-// addresses. Calls and streams take turns over those that answer.
+// The target for several servers of one journal is host1:port,host2:port, or a name with dns:///
+// that has several addresses. Calls and streams take turns over the servers that answer.
 //
-// Without an option the environment counts: TUSKPOINT_TOKEN or TUSKPOINT_TOKEN_FILE,
+// Where an option is missing, the environment is used: TUSKPOINT_TOKEN or TUSKPOINT_TOKEN_FILE,
 // TUSKPOINT_CA_FILE, TUSKPOINT_CERT_FILE and TUSKPOINT_KEY_FILE, and TUSKPOINT_TLS. TLS is used if
-// that is asked for, if a CA or a certificate is given, or if there is a token and the target is
+// it is requested, if a CA or a certificate is given, or if there is a token and the target is
 // another machine.
 //
-// Errors: [ErrInvalidRequest] if the target cannot be one, or an option cannot be used.
+// Errors: [ErrInvalidRequest] if the target or an option is not valid.
 func Dial(target string, options ...Option) (*Client, error) {
 	set := defaults()
 	for _, option := range options {
@@ -78,8 +78,8 @@ func Dial(target string, options ...Option) (*Client, error) {
 	}, nil
 }
 
-// Close closes the connection and ends the client's goroutines. Calls under way and calls made
-// afterwards fail with [ErrClosed]; closing again does nothing.
+// Close closes the connection and ends the client's goroutines. Calls in progress and later calls
+// fail with [ErrClosed]; another Close does nothing.
 func (c *Client) Close() error {
 	if c.calls.closed.Swap(true) {
 		return nil
@@ -88,14 +88,14 @@ func (c *Client) Close() error {
 	return c.connection.Close()
 }
 
-// Target returns where the server is, or the servers are.
+// Target returns the address of the server, or the addresses of the servers.
 func (c *Client) Target() string { return c.calls.target }
 
-// String returns what the client is of, and nothing secret.
+// String returns the client's target, and no secret.
 func (c *Client) String() string { return fmt.Sprintf("tuskpoint.Client(%s)", c.calls.target) }
 
-// Connection returns what the calls are made on, for stubs of other services such as
-// grpc.health.v1. Deadlines, retries, credentials and errors are those of the client.
+// Connection returns the connection of the calls, for stubs of other services such as
+// grpc.health.v1. Calls on it have the client's deadlines, retries, credentials and errors.
 func (c *Client) Connection() grpc.ClientConnInterface { return c.connection }
 
 // Checkpoints returns the typed client of CheckpointService.

@@ -25,7 +25,7 @@ import (
 
 const userAgent = "tuskpoint-go"
 
-// connect is the one place that opens a connection. Nothing is sent before the first call.
+// connect is the only function that opens a connection. Nothing is sent before the first call.
 func connect(target string, set *settings, via *caller) (*grpc.ClientConn, error) {
 	if set.token != nil {
 		token, err := set.token()
@@ -51,7 +51,7 @@ func connect(target string, set *settings, via *caller) (*grpc.ClientConn, error
 		grpc.WithKeepaliveParams(set.keepalive),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(set.maxMessageBytes), grpc.MaxCallSendMsgSize(set.maxMessageBytes)),
-		// Reconnecting starts fast and is bounded, so that a restarted server is found within
+		// Reconnecting starts fast and is bounded, so that a restarted server is reached within
 		// seconds.
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
@@ -59,7 +59,7 @@ func connect(target string, set *settings, via *caller) (*grpc.ClientConn, error
 			},
 			MinConnectTimeout: 20 * time.Second,
 		}),
-		// Calls are repeated by internal/retry.
+		// Package retry repeats the calls.
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithChainUnaryInterceptor(via.unary),
@@ -88,8 +88,8 @@ func connect(target string, set *settings, via *caller) (*grpc.ClientConn, error
 	return connection, nil
 }
 
-// resolverOf returns what gives gRPC the addresses of a list. Each connection looks up its name anew,
-// and checks it against the certificate of its server.
+// resolverOf returns a resolver that gives gRPC the addresses of a list. Each connection resolves
+// its own name, and checks the name against the certificate of its server.
 func resolverOf(addresses []string) resolver.Builder {
 	var state resolver.State
 	for _, one := range addresses {
@@ -131,7 +131,7 @@ func (s *settings) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
-// certificateProblem is a certificate of the client's own that cannot be used.
+// certificateProblem is the error for a client certificate that cannot be used.
 type certificateProblem struct{ cause error }
 
 func (p *certificateProblem) Error() string {
@@ -156,14 +156,14 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 func (b bearer) RequireTransportSecurity() bool { return b.secured }
 
-// handshake is the outcome of the TLS handshakes of a client.
+// handshake has the outcome of the TLS handshakes of a client.
 type handshake struct {
-	succeeded atomic.Bool           // one has succeeded
-	problem   atomic.Pointer[error] // why the last one failed, if that is a matter of trust
+	succeeded atomic.Bool           // a handshake has succeeded
+	problem   atomic.Pointer[error] // failure of the last handshake, if it concerns trust
 }
 
-// refusal returns why no connection can be made, if that is a matter of trust: trying again does
-// not help then. Once there was a connection, a certificate may be in the course of replacement.
+// refusal returns the reason that no connection can be made, if it concerns trust: a retry does not
+// help then. After a successful connection, a certificate may be in the course of replacement.
 func (h *handshake) refusal() error {
 	problem := h.problem.Load()
 	if problem == nil || h.succeeded.Load() {
@@ -172,7 +172,8 @@ func (h *handshake) refusal() error {
 	return *problem
 }
 
-// watchedHandshake notes the outcome of handshakes: gRPC passes their errors on as text only.
+// watchedHandshake records the outcome of handshakes, because gRPC passes their errors on as text
+// only.
 type watchedHandshake struct {
 	credentials.TransportCredentials
 	seen *handshake
@@ -207,7 +208,7 @@ func isMatterOfTrust(err error) bool {
 		errors.As(err, &own)
 }
 
-// untrusted returns the error of calls to a server that no connection can be made to.
+// untrusted returns the error for calls to a server that no trusted connection can be made to.
 func untrusted(target string, problem error) *Error {
 	hint := "set the CA that signed its certificate with WithCAFile or " + CAFileVariable
 	var (

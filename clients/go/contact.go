@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// firstAnswer is the time for which a call tries to reach a target that never answered.
+	// firstAnswer is the time during which a call tries to reach a target that has never answered.
 	firstAnswer = 5 * time.Second
 
 	// warnAfter is the time without any answer after which a warning is due.
@@ -26,20 +26,20 @@ const (
 	// lastAttempt is the time that the last attempt may take.
 	lastAttempt = 500 * time.Millisecond
 
-	// warnPause is the least time between two warnings about one target.
+	// warnPause is the shortest time between two warnings about one target.
 	warnPause = time.Minute
 )
 
 var (
-	answered sync.Map // the targets that answered this process
-	warned   sync.Map // target to the time of the last warning
+	answered sync.Map // the targets that have answered this process
+	warned   sync.Map // time of the last warning of each target
 )
 
-// contacting marks the context of a health check, which must not wait for a health check itself.
+// contacting marks the context of a health check, which must not wait for another health check.
 type contacting struct{}
 
-// reach waits until the target has answered this process once: a wrong address, or a server that was
-// not started, is reported earlier than the failure of a server that is known.
+// reach waits until the target has answered this process for the first time: a wrong address, or a
+// server that was not started, is reported earlier than the failure of a known server.
 func (c *caller) reach(ctx context.Context, connection *grpc.ClientConn) *Error {
 	if c.answered.Load() {
 		return nil
@@ -62,8 +62,8 @@ func (c *caller) reach(ctx context.Context, connection *grpc.ClientConn) *Error 
 	return &final
 }
 
-// contact asks the target until there is an answer, or no time for another attempt. The last attempt
-// starts when the time is up, so that a server that starts in time is reached.
+// contact calls the target until it answers, or no time is left for another attempt. The last
+// attempt starts when the time is up, so that a server that starts within the time is reached.
 func (c *caller) contact(ctx context.Context, connection *grpc.ClientConn) *Error {
 	started := time.Now()
 	giveUp := started.Add(c.times.firstAnswer)
@@ -94,8 +94,8 @@ func (c *caller) contact(ctx context.Context, connection *grpc.ClientConn) *Erro
 	}
 }
 
-// check makes a health check, which any server answers, also one that has another service. It returns
-// why there is no answer.
+// check makes a health check, which any server answers, even a server without this service. It
+// returns the failure if there is no answer.
 func (c *caller) check(
 	ctx context.Context, connection *grpc.ClientConn, timeout time.Duration, started time.Time,
 	options ...grpc.CallOption,
@@ -122,7 +122,8 @@ func (c *caller) check(
 	return nil
 }
 
-// warn logs that the target has not answered yet, unless that was logged less than a minute ago.
+// warn logs that the target has not answered yet, unless the warning was logged less than a minute
+// ago.
 func (c *caller) warn(failure *Error) {
 	now := time.Now()
 	last, is := warned.Swap(c.target, now)

@@ -19,10 +19,10 @@ import (
 	"tuskpoint.dev/go/tuskpoint"
 )
 
-// late is what a loaded machine may add.
+// late is the time that a loaded machine may add.
 const late = 1500 * time.Millisecond
 
-// lines keeps what is logged, with the time of each line.
+// lines records the log, with the time of each line.
 type lines struct {
 	mutex sync.Mutex
 	text  bytes.Buffer
@@ -40,7 +40,7 @@ func (l *lines) logger() tuskpoint.Option {
 	return tuskpoint.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
 }
 
-// silent returns an address that accepts connections and says nothing.
+// silent returns an address that accepts connections and never sends anything.
 func silent(t *testing.T) string {
 	t.Helper()
 	listener := must(net.Listen("tcp", anywhere))(t)

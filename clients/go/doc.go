@@ -1,9 +1,8 @@
-// Package tuskpoint is the Go client of TuskPoint, the gRPC service that keeps the state of AI
-// agents.
+// Package tuskpoint is the Go client of TuskPoint, the checkpoint server for AI agents.
 //
 // A [Client] saves checkpoints and loads them exactly, lists, replays and watches threads, answers
-// interrupts, compares, copies and verifies threads, captures several at once, hands checkpoints off
-// to other agents and adopts them, and searches what happened:
+// interrupts, compares, copies and verifies threads, captures several threads at once, hands
+// checkpoints off to other agents and adopts them, and searches checkpoints:
 //
 //	client, err := tuskpoint.Dial("127.0.0.1:7390")
 //	if err != nil {
@@ -19,17 +18,17 @@
 //	err = checkpoint.Decode(&state)
 //
 // Each key of a state is a channel whose value is JSON, which agents in every language read. Every
-// method takes a context. A call whose context has no deadline gets one, and is sent again where
-// that cannot do anything twice; streams resume after a break.
+// method takes a context. A call whose context has no deadline gets a default deadline. A call is
+// retried where that is safe; streams resume after a break.
 //
 // Saves and loads share a stream, in batches that grow with the number of goroutines that call. A
-// call whose context ends gives up its answer; a save that was sent may still take effect.
+// call whose context ends returns without its answer; a save that was sent may still take effect.
 //
-// Errors are of type [*Error]. Decide by [errors.Is] with the package's sentinels, such as
-// [ErrNotFound] and [ErrConflict], or by Error.Reason; never by text.
+// Errors are of type [*Error]. Distinguish them with [errors.Is] with the package's sentinels, such
+// as [ErrNotFound] and [ErrConflict], or by Error.Reason; never by their text.
 //
-// The messages and stubs of the contract are in
-// [tuskpoint.dev/go/tuskpoint/tuskpointv1]. [Client.Checkpoints], [Client.Threads] and so on
-// return its typed clients, for what a method here leaves out. Credentials, errors, deadlines and
-// retries are the same there, except that a stream has no deadline and is not opened again.
+// The messages and stubs of the contract are in [tuskpoint.dev/go/tuskpoint/tuskpointv1].
+// [Client.Checkpoints], [Client.Threads] and so on return its typed clients, for features without a
+// method here. Typed clients have the same credentials, errors, deadlines and retries, except that
+// a stream has no deadline and is not reopened.
 package tuskpoint

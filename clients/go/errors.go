@@ -12,7 +12,8 @@ import (
 	"tuskpoint.dev/go/tuskpoint/internal/retry"
 )
 
-// kind is a kind of error: one for each reaction of a caller. Its pointer is the sentinel.
+// kind is a kind of error: one for each reaction of a caller. The pointer to a kind is its
+// sentinel.
 type kind struct {
 	text   string
 	parent *kind
@@ -50,116 +51,118 @@ var (
 
 // The kinds of an [*Error], for [errors.Is]: one for each reaction of a caller.
 var (
-	// ErrInvalidRequest: the request can never succeed as it is. Change it;
+	// ErrInvalidRequest: the request can never succeed unchanged. Change the request;
 	// Error.Violations names the fields.
 	ErrInvalidRequest error = invalidRequest
 
-	// ErrInvalidDescriptor: what should be the descriptor of a hand-off is none. Take it over
-	// whole, as it was made. It is ErrInvalidRequest too.
+	// ErrInvalidDescriptor: the value is not the descriptor of a hand-off. Pass the whole,
+	// unchanged descriptor. The error is also ErrInvalidRequest.
 	ErrInvalidDescriptor error = invalidDescriptor
 
-	// ErrDescriptorMismatch: the descriptor names a different checkpoint than its blob holds. Ask
-	// for the original. It is ErrInvalidRequest too.
+	// ErrDescriptorMismatch: the descriptor names a checkpoint that its blob does not contain. Ask
+	// for the original descriptor. The error is also ErrInvalidRequest.
 	ErrDescriptorMismatch error = descriptorMismatch
 
-	// ErrCursorCompacted: what came after the cursor of a watch is not kept any more. Replay,
-	// then watch from [Error.OldestCursor]. It is ErrInvalidRequest too.
+	// ErrCursorCompacted: the events after the cursor of a watch were compacted. Replay, then watch
+	// from [Error.OldestCursor]. The error is also ErrInvalidRequest.
 	ErrCursorCompacted error = cursorCompacted
 
-	// ErrNotFound: the thread, checkpoint, snapshot or blob that was named does not exist.
+	// ErrNotFound: the named thread, checkpoint, snapshot or blob does not exist.
 	ErrNotFound error = notFound
 
-	// ErrAlreadyExists: what was to be made exists. Choose another name.
+	// ErrAlreadyExists: the object to create exists. Choose another name.
 	ErrAlreadyExists error = alreadyExists
 
 	// ErrConflict: the thread has changed since it was read. Load its head and decide again.
 	ErrConflict error = conflict
 
-	// ErrThreadDeleted: the thread was deleted. Begin again with a checkpoint without parent.
+	// ErrThreadDeleted: the thread was deleted. Restart the thread with a checkpoint without
+	// parent.
 	ErrThreadDeleted error = threadDeleted
 
 	// ErrPreconditionFailed: the service is not in the state that the call needs.
 	// Error.Reason names the state.
 	ErrPreconditionFailed error = preconditionFailed
 
-	// ErrValuesMissing: the service does not hold content that the request refers to. Send it
-	// inline; Error.Violations names the channels. [Client.Save] does so by itself.
+	// ErrValuesMissing: the service does not have content that the request refers to. Send the
+	// content inline; Error.Violations names the channels. [Client.Save] does so by itself.
 	ErrValuesMissing error = valuesMissing
 
-	// ErrDataLoss: stored bytes are gone or not what was recorded. Nothing was read or written.
+	// ErrDataLoss: stored bytes are lost or do not match the record. Nothing was read or written.
 	ErrDataLoss error = dataLoss
 
-	// ErrHashMismatch: stored bytes do not have the hash they are trusted by. Never use them.
-	// Error.Metadata has blob_id, expected and actual. It is ErrDataLoss too.
+	// ErrHashMismatch: stored bytes do not match their recorded hash. Never use the bytes.
+	// Error.Metadata has blob_id, expected and actual. The error is also ErrDataLoss.
 	ErrHashMismatch error = hashMismatch
 
-	// ErrResourceExhausted: the request is too large, or the server is at capacity. Send less, or wait for
-	// Error.RetryAfter if that is set.
+	// ErrResourceExhausted: the request is too large, or the server is at capacity. Send less, or
+	// wait for Error.RetryAfter if it is set.
 	ErrResourceExhausted error = resourceExhausted
 
-	// ErrUnavailable: the service, or the store behind it, does not answer. Try again later.
+	// ErrUnavailable: the service, or the store behind it, does not answer. Retry later.
 	ErrUnavailable error = unavailable
 
-	// ErrDeadlineExceeded: the deadline of the call passed. Whether a change was applied is not
-	// known. It is context.DeadlineExceeded too.
+	// ErrDeadlineExceeded: the deadline of the call passed. It is unknown whether the change was
+	// applied. The error is also context.DeadlineExceeded.
 	ErrDeadlineExceeded error = deadlineExceeded
 
-	// ErrUnauthenticated: there was no credential, or none that the service knows.
+	// ErrUnauthenticated: the credential is missing, or unknown to the service.
 	ErrUnauthenticated error = unauthenticated
 
-	// ErrPermissionDenied: the credential does not allow the call. Error.Metadata has the
-	// scope that it lacks.
+	// ErrPermissionDenied: the credential does not allow the call. Error.Metadata has the missing
+	// scope.
 	ErrPermissionDenied error = permissionDenied
 
-	// ErrUnimplemented: the server that answers has not built the call. Use a newer one.
+	// ErrUnimplemented: the server does not implement the call. Use a newer server.
 	ErrUnimplemented error = unimplemented
 
-	// ErrServer: a defect of the server, or an answer that breaks the contract. Report it.
+	// ErrServer: the server has a defect, or its answer breaks the contract. Report it.
 	ErrServer error = serverDefect
 
-	// ErrUnreadable: a value has an encoding that only the framework which saved it can read.
-	// Read it with [ViewJSON].
+	// ErrUnreadable: the value has an encoding that only the framework which saved it can read.
+	// Read the value with [ViewJSON].
 	ErrUnreadable error = unreadable
 
-	// ErrClosed: the client is closed. Dial another one.
+	// ErrClosed: the client is closed. Dial another client.
 	ErrClosed error = clientClosed
 )
 
-// Violation is one field that was refused.
+// Violation is a refused field of a request.
 type Violation struct {
-	// Field is its path in the request, such as "checkpoint.ref.thread_id"; with
+	// Field is the path of the field in the request, such as "checkpoint.ref.thread_id"; with
 	// [ErrValuesMissing], the channel.
 	Field string
 
-	// Problem is what is wrong and what is accepted.
+	// Problem is the problem, and the accepted values.
 	Problem string
 }
 
-// Error is a call that failed, or that could not be made.
+// Error is a failed call, or a call that could not be made.
 type Error struct {
 	// Status is the canonical gRPC status.
 	Status codes.Code
 
 	// Reason is the name of the contract's ErrorReason without its prefix, such as
-	// "CHECKPOINT_NOT_FOUND"; empty if the service gave none.
+	// "CHECKPOINT_NOT_FOUND"; empty if the service gave no reason.
 	Reason string
 
-	// Message is for people: what happened and what to do.
+	// Message is text for people: what happened and what to do.
 	Message string
 
 	// Metadata has the dynamic parts of the message.
 	Metadata map[string]string
 
-	// Violations are the fields that were refused, if the service named any.
+	// Violations are the refused fields, if the service named any.
 	Violations []Violation
 
-	// RetryAfter is the time after which the service asks to try again; 0 if it does not.
+	// RetryAfter is the time after which the service asks for a retry; 0 if it does not ask for
+	// one.
 	RetryAfter time.Duration
 
 	kind   *kind
 	cause  error
-	status *status.Status // as it was received; nil if the error was made here
-	final  bool           // trying again cannot help, whatever the status says
+	status *status.Status // as received; nil if the error was created here
+	final  bool           // a retry cannot help, whatever the status
 }
 
 // Error returns the message, the status and the reason.
@@ -181,11 +184,12 @@ func (e *Error) Is(target error) bool {
 	return target == context.DeadlineExceeded && e.kind == deadlineExceeded
 }
 
-// Unwrap returns what caused the error on this side, such as context.Canceled; nil if nothing did.
+// Unwrap returns the cause of the error on this side, such as context.Canceled; nil without a
+// cause.
 func (e *Error) Unwrap() error { return e.cause }
 
 // GRPCStatus returns the status, so that the functions of gRPC's status package understand the
-// error; it has the details that the service sent.
+// error; the status has the details that the service sent.
 func (e *Error) GRPCStatus() *status.Status {
 	if e.status != nil {
 		return e.status
@@ -193,20 +197,20 @@ func (e *Error) GRPCStatus() *status.Status {
 	return status.New(e.Status, e.Message)
 }
 
-// retrying returns what decides about another attempt.
+// retrying returns the parts of the error that decide about another attempt.
 func (e *Error) retrying() retry.Failure {
 	return retry.Failure{
 		Status: e.Status, Reason: e.Reason, After: e.RetryAfter, Final: e.final || e.kind == cancelled,
 	}
 }
 
-// OldestCursor returns the oldest cursor that a watch may begin with, if the error is
+// OldestCursor returns the oldest cursor that a watch can start with, if the error is
 // [ErrCursorCompacted] and the service named it; nil otherwise.
 func (e *Error) OldestCursor() []byte { return decodeBase64(e.Metadata["oldest_cursor"]) }
 
 func statusName(code codes.Code) string { return rpccode.Code(code).String() }
 
-// kindOfStatus has the kind of each canonical status but OK.
+// kindOfStatus has the kind of each canonical status except OK.
 var kindOfStatus = map[codes.Code]*kind{
 	codes.Canceled:           unavailable,
 	codes.Unknown:            serverDefect,
@@ -226,7 +230,7 @@ var kindOfStatus = map[codes.Code]*kind{
 	codes.Unauthenticated:    unauthenticated,
 }
 
-// kindOfReason has the reasons that decide more than their status.
+// kindOfReason has the kinds of the reasons that are more specific than their status.
 var kindOfReason = map[string]*kind{
 	"THREAD_DELETED":      threadDeleted,
 	"VALUES_MISSING":      valuesMissing,
@@ -246,7 +250,7 @@ func kindOf(code codes.Code, reason string) *kind {
 	return serverDefect
 }
 
-// invalidField returns the error of an argument that can never be right.
+// invalidField returns the error for an argument that is never valid.
 func invalidField(field, problem string) *Error {
 	return &Error{
 		Status:     codes.InvalidArgument,
@@ -258,7 +262,7 @@ func invalidField(field, problem string) *Error {
 	}
 }
 
-// brokenContract returns the error of an answer that must not be.
+// brokenContract returns the error for an answer that breaks the contract.
 func brokenContract(what string) *Error {
 	return &Error{
 		Status:  codes.Internal,

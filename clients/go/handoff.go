@@ -18,44 +18,45 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// Descriptor is a small portable description of a checkpoint that was handed off. As JSON it has
-// exactly these keys, the last four only if they are not empty; [json.Unmarshal] refuses text with
-// others, or without one of them.
+// Descriptor is a small portable description of a handed-off checkpoint. As JSON it has exactly
+// these keys, the last four only if they are not empty; [json.Unmarshal] refuses text with other
+// keys, or with a missing key.
 type Descriptor struct {
-	// Source is what was handed off, "thread:checkpoint".
+	// Source is the handed-off checkpoint, "thread:checkpoint".
 	Source string `json:"source"`
 
-	// ThreadID is its thread.
+	// ThreadID is the thread of the handed-off checkpoint.
 	ThreadID string `json:"thread_id"`
 
-	// CheckpointID is its ID.
+	// CheckpointID is the ID of the handed-off checkpoint.
 	CheckpointID string `json:"checkpoint_id"`
 
-	// BlobID is the blob that holds all that continuing from it needs.
+	// BlobID is the blob with everything needed to continue from the checkpoint.
 	BlobID string `json:"blob_id"`
 
-	// BlobSHA256 is SHA-256 of the blob's bytes, in lowercase hex. The one thing trusted.
+	// BlobSHA256 is the SHA-256 of the blob's bytes, in lowercase hex. It is the only trusted
+	// field.
 	BlobSHA256 string `json:"blob_sha256"`
 
-	// ToAgent is the agent it is meant for; may be empty.
+	// ToAgent is the agent that may adopt the hand-off; may be empty.
 	ToAgent string `json:"to_agent"`
 
 	// Summary is one sentence about the state of the agent.
 	Summary string `json:"summary"`
 
-	// Key opens the blob if it is sealed, in lowercase hex; empty if it was not asked for. Whoever has
-	// it can read the checkpoint.
+	// Key opens the blob if it is sealed, in lowercase hex; empty if it was not requested. Everyone
+	// who has the key can read the checkpoint.
 	Key string `json:"key,omitempty"`
 
-	// Signer is the public key of the server that handed off, in lowercase hex; empty if nobody
-	// signed.
+	// Signer is the public key of the server that created the hand-off, in lowercase hex; empty
+	// without a signature.
 	Signer string `json:"signer,omitempty"`
 
-	// Signature is the signer's, in lowercase hex; the adopting server checks it.
+	// Signature is the signature of that server, in lowercase hex; the adopting server checks it.
 	Signature string `json:"signature,omitempty"`
 
-	// SealedKey is the key for the recipient that the hand-off names, in base64; empty if it names
-	// none.
+	// SealedKey is the key sealed to the recipient that the hand-off names, in base64; empty
+	// without a recipient.
 	SealedKey string `json:"sealed_key,omitempty"`
 }
 
@@ -67,7 +68,7 @@ var descriptorKeys = []string{
 // maxSealedKey is the length of the longest sealed key.
 const maxSealedKey = 4096
 
-// furtherKeys are the keys that may be missing.
+// furtherKeys are the optional keys.
 var furtherKeys = []string{"key", "signer", "signature", "sealed_key"}
 
 var (
@@ -76,7 +77,8 @@ var (
 	base64Text   = regexp.MustCompile(`^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`)
 )
 
-// ParseDescriptor reads a descriptor from its JSON text. What is none is [ErrInvalidDescriptor].
+// ParseDescriptor reads a descriptor from its JSON text. The error for any other text is
+// [ErrInvalidDescriptor].
 func ParseDescriptor(text []byte) (*Descriptor, error) {
 	descriptor := new(Descriptor)
 	if err := descriptor.UnmarshalJSON(text); err != nil {
@@ -85,7 +87,7 @@ func ParseDescriptor(text []byte) (*Descriptor, error) {
 	return descriptor, nil
 }
 
-// UnmarshalJSON reads a descriptor, and checks it. It is how [encoding/json] reads one.
+// UnmarshalJSON reads a descriptor, and checks it. [encoding/json] calls it.
 func (d *Descriptor) UnmarshalJSON(text []byte) error {
 	members, err := uniqueMembers(text)
 	if err != nil {
@@ -114,7 +116,7 @@ func (d *Descriptor) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Check passes if a descriptor can be one; otherwise the error is [ErrInvalidDescriptor].
+// Check returns nil for a valid descriptor, and otherwise [ErrInvalidDescriptor].
 func (d *Descriptor) Check() error {
 	texts := []string{
 		d.Source, d.ThreadID, d.CheckpointID, d.BlobID, d.BlobSHA256, d.ToAgent, d.Summary,
@@ -151,7 +153,7 @@ func (d *Descriptor) Check() error {
 	return nil
 }
 
-// uniqueMembers reads a JSON object of texts, in which no key comes twice.
+// uniqueMembers reads a JSON object of strings, without repeated keys.
 func uniqueMembers(text []byte) (map[string]string, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
@@ -198,30 +200,31 @@ func noDescriptor(key, problem string) *Error {
 
 // HandOffOptions are the settings of a hand-off.
 type HandOffOptions struct {
-	// CheckpointID is the checkpoint. Empty: the latest.
+	// CheckpointID is the checkpoint. Empty: the latest checkpoint.
 	CheckpointID string
 
-	// Namespace inside the thread; empty is the root.
+	// Namespace of the thread; empty is the root.
 	Namespace string
 
-	// ToAgent is the name of the agent it is meant for.
+	// ToAgent is the name of the agent that may adopt the hand-off.
 	ToAgent string
 
 	// IncludeKey puts the key of a sealed blob into the descriptor, for a receiver whose server has
-	// other keys. Whoever has the descriptor can read the checkpoint then.
+	// other keys. Everyone who has the descriptor can then read the checkpoint.
 	IncludeKey bool
 
-	// Recipient seals the key to this public key of age (age1...), which the description of the
-	// receiver's server lists; only that server opens the blob then. The sender's server must seal
-	// what it stores. Empty: nobody.
+	// Recipient seals the key to this public key of age (age1...), which the server info of the
+	// receiver's server lists; only that server can then open the blob. The sender's server must
+	// seal the blobs that it stores. Empty: no recipient.
 	Recipient string
 }
 
-// HandOff stores a checkpoint and all that it needs as one blob, and returns the blob's
-// descriptor. An agent with the descriptor and the same blob store can adopt it. Options may be nil.
+// HandOff stores a checkpoint and everything that it needs as one blob, and returns the blob's
+// descriptor. An agent with the descriptor and the same blob store can adopt the checkpoint.
+// Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint, [ErrUnavailable] if the blob store cannot be
-// used now.
+// Errors: [ErrNotFound] if the checkpoint does not exist, [ErrUnavailable] if the blob store is not
+// available.
 func (c *Client) HandOff(
 	ctx context.Context, threadID string, options *HandOffOptions,
 ) (*Descriptor, error) {
@@ -249,26 +252,26 @@ func (c *Client) HandOff(
 	}, nil
 }
 
-// AdoptStage is how far an adoption is.
+// AdoptStage is a stage of an adoption.
 type AdoptStage = tuskpointv1.AdoptStage
 
 const (
-	// Fetching: bytes are being fetched.
+	// Fetching: the server is fetching bytes.
 	Fetching = tuskpointv1.AdoptStage_ADOPT_STAGE_FETCHING
 
-	// Fetched: all bytes are here.
+	// Fetched: the server has all bytes.
 	Fetched = tuskpointv1.AdoptStage_ADOPT_STAGE_FETCHED
 
-	// Verified: they have the hash of the descriptor.
+	// Verified: the bytes match the hash of the descriptor.
 	Verified = tuskpointv1.AdoptStage_ADOPT_STAGE_VERIFIED
 
 	// Adopted: the new thread exists.
 	Adopted = tuskpointv1.AdoptStage_ADOPT_STAGE_ADOPTED
 )
 
-// AdoptProgress is how far an adoption is.
+// AdoptProgress is the progress of an adoption.
 type AdoptProgress struct {
-	// Stage that was reached.
+	// Stage is the current stage.
 	Stage AdoptStage
 
 	// FetchedBytes is the number of bytes fetched so far.
@@ -277,47 +280,48 @@ type AdoptProgress struct {
 
 // AdoptOptions are the settings of an adoption.
 type AdoptOptions struct {
-	// OnProgress is called at each stage, if not nil.
+	// OnProgress is called with each stage, if not nil.
 	OnProgress func(AdoptProgress)
 
-	// Durability to wait for. The default is [Certified]: then the new checkpoint has a blob of its
+	// Durability to wait for. With the default, [Certified], the new checkpoint has a blob of its
 	// own.
 	Durability Durability
 
-	// RequireSigners adopts only what one of these servers signed: public keys, in lowercase hex.
+	// RequireSigners adopts only descriptors that one of these servers signed: public keys, in
+	// lowercase hex.
 	RequireSigners []string
 }
 
-// Adoption is the outcome of an adoption.
+// Adoption is the result of an adoption.
 type Adoption struct {
-	// AdoptedFrom is what was adopted, "thread:checkpoint".
+	// AdoptedFrom is the adopted checkpoint, "thread:checkpoint".
 	AdoptedFrom string
 
 	// NewThreadID is the new thread.
 	NewThreadID string
 
-	// CheckpointID is its first checkpoint.
+	// CheckpointID is the first checkpoint of the new thread.
 	CheckpointID string
 
-	// BlobID is the blob that holds the adopted checkpoint in the new thread; empty as long as it is
-	// not certified.
+	// BlobID is the blob that contains the adopted checkpoint in the new thread; empty until it is
+	// certified.
 	BlobID string
 
-	// Verified is true: the hash was checked. There is no adoption without it.
+	// Verified is always true: the hash was checked. There is no adoption without the check.
 	Verified bool
 
-	// Signer is the public key of the server that signed the descriptor; empty if nobody did.
+	// Signer is the public key of the server that signed the descriptor; empty without a signature.
 	Signer string
 }
 
-// Adopt makes a hand-off the first checkpoint of a new thread, once its hash is checked; without a
-// name for the thread, the server makes one. The blob is fetched from the blob store itself.
-// Options may be nil.
+// Adopt makes a hand-off the first checkpoint of a new thread, after its hash is checked; without a
+// name for the thread, the server generates one. The server fetches the blob from the blob store
+// itself. Options may be nil.
 //
-// Errors: [ErrInvalidDescriptor] if the descriptor is none, [ErrDescriptorMismatch] if the blob
-// holds another checkpoint than it names, [ErrHashMismatch] if the blob does not have the hash,
-// [ErrNotFound] if the blob store has no such blob, [ErrAlreadyExists] if the new thread has
-// checkpoints. Nothing is written then.
+// Errors: [ErrInvalidDescriptor] if the descriptor is not valid, [ErrDescriptorMismatch] if the
+// blob contains a checkpoint that the descriptor does not name, [ErrHashMismatch] if the blob does
+// not match the hash, [ErrNotFound] if the blob store does not have the blob, [ErrAlreadyExists] if
+// the new thread has checkpoints. Nothing is written then.
 func (c *Client) Adopt(
 	ctx context.Context, descriptor *Descriptor, newThreadID string, options *AdoptOptions,
 ) (*Adoption, error) {

@@ -24,7 +24,7 @@ func TestAHandOffIsAdopted(t *testing.T) {
 	want(t, "the agent", descriptor.ToAgent, "writer")
 	want(t, "the summary", descriptor.Summary, "Planned.")
 
-	// It travels as JSON.
+	// The descriptor travels as JSON.
 	text := must(json.Marshal(descriptor))(t)
 	received := must(tuskpoint.ParseDescriptor(text))(t)
 	want(t, "what was received", *received, *descriptor)

@@ -11,7 +11,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// EventKind is what happened on a thread.
+// EventKind is the kind of an event on a thread.
 type EventKind = tuskpointv1.EventKind
 
 const (
@@ -33,7 +33,7 @@ const (
 	// RetentionSet: the thread's retention was set.
 	RetentionSet = tuskpointv1.EventKind_EVENT_KIND_RETENTION_SET
 
-	// SearchableSet: the thread was made searchable, or not searchable any more.
+	// SearchableSet: the thread became searchable, or not searchable.
 	SearchableSet = tuskpointv1.EventKind_EVENT_KIND_SEARCHABLE_SET
 
 	// HandedOff: a checkpoint was handed off.
@@ -45,33 +45,34 @@ const (
 	// CheckpointCertified: every change up to the event's Sequence is certified.
 	CheckpointCertified = tuskpointv1.EventKind_EVENT_KIND_CERTIFIED
 
-	// Progress: nothing happened; everything up to the cursor was delivered.
+	// Progress: no change happened; everything up to the cursor was delivered.
 	Progress = tuskpointv1.EventKind_EVENT_KIND_PROGRESS
 )
 
 // ReplayOptions are the settings of a replay.
 type ReplayOptions struct {
-	// Namespace replays only that one; "" is the root. nil: all, merged by ID.
+	// Namespace replays only this namespace; "" is the root. nil: all namespaces, merged by ID.
 	Namespace *string
 
-	// From is the first ID to yield, if not empty.
+	// From is the first checkpoint ID to yield, if not empty.
 	From string
 
-	// To is the last ID to yield, if not empty.
+	// To is the last checkpoint ID to yield, if not empty.
 	To string
 
-	// View is how much to return of each. The default is [ViewFull].
+	// View is how much of each checkpoint to return. The default is [ViewFull].
 	View View
 
-	// Source is where to read. The default is [SourceAny].
+	// Source is where the server reads from. The default is [SourceAny].
 	Source Source
 }
 
 // Replay yields the checkpoints of a thread, oldest first. Options may be nil.
 //
-// They are streamed: neither side holds more than a few. After a lost connection or a restart of the
-// server the replay resumes after the last checkpoint that was yielded. The sequence ends with the
-// first error, such as [ErrNotFound] if there is no such thread.
+// The checkpoints are streamed: neither side keeps more than a few in memory. After a lost
+// connection or a restart of the server the replay resumes after the last checkpoint that was
+// yielded. The sequence ends with the first error, such as [ErrNotFound] if the thread does not
+// exist.
 func (c *Client) Replay(
 	ctx context.Context, threadID string, options *ReplayOptions,
 ) iter.Seq2[*Checkpoint, error] {
@@ -91,60 +92,62 @@ func (c *Client) Replay(
 
 // WatchOptions are the settings of a watch.
 type WatchOptions struct {
-	// Cursor: deliver what came after it. Empty: from the beginning of the thread's current
+	// Cursor: deliver the events after this cursor. Empty: from the start of the thread's current
 	// incarnation.
 	Cursor []byte
 
-	// Kinds delivers only these; empty: all.
+	// Kinds delivers only these kinds of events; empty: all.
 	Kinds []EventKind
 
-	// View is how much to return of a checkpoint that was saved. The default is [ViewFull].
+	// View is how much of a saved checkpoint to return. The default is [ViewFull].
 	View View
 
 	// Progress is the silence, 1 second or more, after which an event of the kind [Progress] is
-	// yielded, so that the caller has a newer cursor and a sign of life. 0: none is yielded.
+	// yielded, so that the caller has a newer cursor and a sign of life. 0: no such event is
+	// yielded.
 	Progress time.Duration
 
-	// FromNow, without a cursor, yields only what happens after the call.
+	// FromNow, without a cursor, yields only changes after the call.
 	FromNow bool
 }
 
 // Event is one change of a thread.
 type Event struct {
-	// Kind is what happened.
+	// Kind is the kind of the change.
 	Kind EventKind
 
-	// Cursor is a position that a watch can start after.
+	// Cursor is the position after which a watch with this cursor continues.
 	Cursor []byte
 
-	// Sequence is the position in the thread, which rises by 1 from change to change;
-	// [CheckpointCertified] and [Progress] are no changes.
+	// Sequence is the position in the thread, which rises by 1 with each change;
+	// [CheckpointCertified] and [Progress] are not changes.
 	Sequence uint64
 
 	// Incarnation of the thread.
 	Incarnation uint64
 
-	// Checkpoint is that of the change, as it was when the event was delivered. One that no longer
+	// Checkpoint is the changed checkpoint, in its state at delivery. A checkpoint that no longer
 	// existed has only its identity. nil if the change has no checkpoint.
 	Checkpoint *Checkpoint
 
-	// Deleted is how many checkpoints a deletion took.
+	// Deleted is the number of checkpoints that a deletion removed.
 	Deleted uint64
 
 	// Time of the change.
 	Time time.Time
 }
 
-// Watch yields the changes of a thread in order: past ones, then each new one as it happens. Options
-// may be nil.
+// Watch yields the changes of a thread in order: past changes, then each new change as it happens.
+// Options may be nil.
 //
-// It ends with the context, or with an error. After a lost connection, a shutdown or a crash of the
-// server it resumes after the last event that was yielded, without gap or duplicate, if a server is
-// back within minutes. To continue in another process, or after an error, start with the cursor of
-// the last event.
+// A watch ends with the context, or with an error. After a lost connection, a shutdown or a crash
+// of the server the watch resumes after the last event that was yielded, without gap or duplicate,
+// if a server is back within minutes. To continue in another process, or after an error, start with
+// the cursor of the last event.
 //
-// Errors: [ErrNotFound] if there is no such thread and no cursor, [ErrCursorCompacted] if events
-// after the cursor were compacted, [ErrUnavailable] if no server was found for minutes.
+// Errors: [ErrNotFound] if the thread does not exist and no cursor was given, [ErrCursorCompacted]
+// if events after the cursor were compacted, [ErrUnavailable] if no server could be reached for
+// minutes.
 func (c *Client) Watch(
 	ctx context.Context, threadID string, options *WatchOptions,
 ) iter.Seq2[*Event, error] {

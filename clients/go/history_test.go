@@ -118,9 +118,9 @@ func TestAReplayIsNarrowed(t *testing.T) {
 	want(t, "the channels of an entry", len(part[0].Channels), 0)
 }
 
-// TestAWatchOutlivesItsServers: a server that is drained and one that is killed, each with the same
-// data afterwards, go unnoticed by the watch, by an agent that saves all the while, and by others whose
-// saves share its stream.
+// TestAWatchOutlivesItsServers checks that the watch, an agent that saves all the while, and
+// callers whose saves share its stream do not notice a drained server and a killed server, each
+// replaced by a server with the same data.
 func TestAWatchOutlivesItsServers(t *testing.T) {
 	t.Parallel()
 	const saves = 30

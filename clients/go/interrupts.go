@@ -13,21 +13,22 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// The channels and the task that LangGraph interrupts and resumes by.
+// The channels and the task that LangGraph uses to interrupt and resume.
 const (
 	interruptChannel = "__interrupt__"
 	resumeChannel    = "__resume__"
 	runTaskID        = "00000000-0000-0000-0000-000000000000"
 )
 
-// controlChannels have the outcome of a task. A write to any other channel means that it ended.
+// controlChannels record what happened to a task. A write to any other channel means that the task
+// ended.
 var controlChannels = []string{
 	interruptChannel, resumeChannel, "__error__", "__error_source_node__",
 }
 
-const maxNamedInterrupts = 5 // in a message
+const maxNamedInterrupts = 5 // in an error message
 
-// Interrupt is something that a thread waits for.
+// Interrupt is a question that a thread waits for.
 type Interrupt struct {
 	// CheckpointID is the checkpoint that waits.
 	CheckpointID string
@@ -35,26 +36,27 @@ type Interrupt struct {
 	// TaskID is the task that asks.
 	TaskID string
 
-	// ID of the interrupt; empty if its framework gave it none.
+	// ID of the interrupt; empty if its framework gave it no ID.
 	ID string
 
-	// Value is what was asked, as JSON; see [ViewJSON].
+	// Value is the question as JSON; see [ViewJSON].
 	Value json.RawMessage
 }
 
 // InterruptOptions are the settings of [Client.Interrupts].
 type InterruptOptions struct {
-	// CheckpointID is the checkpoint. Empty: the latest.
+	// CheckpointID is the checkpoint. Empty: the latest checkpoint.
 	CheckpointID string
 
-	// Namespace inside the thread; empty is the root, which has what waits in subgraphs too.
+	// Namespace of the thread; empty is the root, which also has the interrupts that wait in
+	// subgraphs.
 	Namespace string
 }
 
-// Interrupts returns what a checkpoint of a thread waits for; none if it waits for nothing. An
-// interrupt that is answered is among them until its graph has continued. Options may be nil.
+// Interrupts returns the interrupts that a checkpoint of a thread waits for. An answered interrupt
+// is included until its graph has continued. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint.
+// Errors: [ErrNotFound] if the checkpoint does not exist.
 func (c *Client) Interrupts(
 	ctx context.Context, threadID string, options *InterruptOptions,
 ) ([]Interrupt, error) {
@@ -69,27 +71,28 @@ func (c *Client) Interrupts(
 
 // AnswerOptions are the settings of [Client.Answer].
 type AnswerOptions struct {
-	// CheckpointID is the checkpoint that waits, so that no later question is answered by mistake.
-	// Empty: the latest, from which graphs continue.
+	// CheckpointID is the waiting checkpoint; it prevents an answer to a later question by mistake.
+	// Empty: the latest checkpoint, from which graphs continue.
 	CheckpointID string
 
-	// Namespace inside the thread. Answers to what waits in subgraphs go to the root, which is the
+	// Namespace of the thread. Answers to interrupts in subgraphs go to the root, which is the
 	// default.
 	Namespace string
 
-	// InterruptID is the interrupt. Empty: the only one that waits.
+	// InterruptID is the interrupt. Empty: the only interrupt that waits.
 	InterruptID string
 }
 
 // Answer answers an interrupt, and returns the ID of the checkpoint that waits for it. The value is
-// anything that JSON can express, but not null. Options may be nil.
+// any value that JSON can express, except null. Options may be nil.
 //
-// The answer is a pending write. A LangGraph agent uses it when its graph is invoked without
-// input. Until then another answer replaces it, unless the checkpoint waits for several.
+// The answer is a pending write. A LangGraph agent uses it when its graph is invoked without input.
+// Until then a later answer replaces the earlier one, unless the checkpoint waits for several
+// interrupts.
 //
-// Errors: [ErrPreconditionFailed] if the checkpoint waits for nothing, for no such interrupt, or for
-// several and none is named; [ErrInvalidRequest] if the value is null or no JSON; [ErrNotFound] if
-// there is no such checkpoint.
+// Errors: [ErrPreconditionFailed] if the checkpoint waits for no interrupt, not for the named
+// interrupt, or for several interrupts and the options name none; [ErrInvalidRequest] if the value
+// is null or not JSON; [ErrNotFound] if the checkpoint does not exist.
 func (c *Client) Answer(
 	ctx context.Context, threadID string, value any, options *AnswerOptions,
 ) (string, error) {
@@ -121,11 +124,11 @@ func (c *Client) Answer(
 	return found.GetRef().GetCheckpointId(), err
 }
 
-// interruptsOf returns what a checkpoint, read in its JSON view, waits for.
+// interruptsOf returns the interrupts that a checkpoint, read in its JSON view, waits for.
 //
-// An interrupt is a pending write of a task on the channel __interrupt__, and its answer one on
-// __resume__: of no task if it is the only one that waits, else of the task that asks. A task waits
-// until it has written something else, or its checkpoint is followed by another.
+// An interrupt is a pending write of a task on the channel __interrupt__. Its answer is a pending
+// write on __resume__: of no task if only one interrupt waits, else of the task that asks. A task
+// waits until it has written something else, or until another checkpoint follows.
 func interruptsOf(checkpoint *tuskpointv1.Checkpoint) []Interrupt {
 	ended := map[string]bool{runTaskID: true}
 	for _, write := range checkpoint.GetWrites() {
@@ -133,8 +136,8 @@ func interruptsOf(checkpoint *tuskpointv1.Checkpoint) []Interrupt {
 			ended[write.GetTaskId()] = true
 		}
 	}
-	// A task that interrupts and the one that called it, whose path is shorter, both have the
-	// interrupt; the called task is the one that asks.
+	// A task that interrupts and the task that called it, whose path is shorter, both have the
+	// interrupt; the called task asks.
 	writes := slices.SortedStableFunc(slices.Values(checkpoint.GetWrites()),
 		func(a, b *tuskpointv1.PendingWrite) int { return len(b.GetTaskPath()) - len(a.GetTaskPath()) })
 	var waiting []Interrupt
@@ -154,7 +157,7 @@ func interruptsOf(checkpoint *tuskpointv1.Checkpoint) []Interrupt {
 	return waiting
 }
 
-// choose returns the interrupt that is to be answered.
+// choose returns the interrupt to answer.
 func choose(
 	waiting []Interrupt, place *tuskpointv1.CheckpointRef, interruptID string,
 ) (Interrupt, error) {
@@ -185,8 +188,8 @@ func choose(
 
 // answerOfTask returns the request that answers one of several interrupts.
 //
-// The answer goes to the task that asks. If that is in a subgraph, what waits here is the task that
-// runs the subgraph, and the other is found in the subgraph's own namespace.
+// The answer goes to the task that asks. If that task is in a subgraph, the task that waits here
+// runs the subgraph, and the asking task is in the subgraph's own namespace.
 func (c *Client) answerOfTask(
 	ctx context.Context, found *tuskpointv1.Checkpoint, chosen Interrupt, text []byte,
 ) (*tuskpointv1.SaveWritesRequest, error) {
@@ -227,8 +230,9 @@ func (c *Client) answerOfTask(
 
 // innerHeads returns the heads of the namespaces that a task may have asked in, innermost first.
 //
-// A subgraph's namespace is its parent's and, after a "|", the name of the node that runs it, with
-// ":" and the ID of that node's task unless the subgraph remembers from call to call.
+// A subgraph's namespace is its parent's namespace, a "|", and the name of the node that runs the
+// subgraph. A ":" and the ID of that node's task follow unless the subgraph has memory across
+// calls.
 func innerHeads(thread *tuskpointv1.Thread, namespace, taskID string) []*tuskpointv1.NamespaceHead {
 	var found []*tuskpointv1.NamespaceHead
 	for _, head := range thread.GetHeads() {
@@ -259,7 +263,7 @@ func answerTo(
 	}
 }
 
-// itemsOf returns the interrupts of one write, which LangGraph keeps in a list.
+// itemsOf returns the interrupts of one write, which LangGraph stores as a list.
 func itemsOf(text []byte) []json.RawMessage {
 	var items []json.RawMessage
 	if err := json.Unmarshal(text, &items); err != nil {
@@ -272,7 +276,7 @@ func interruptOf(checkpointID, taskID string, text json.RawMessage) Interrupt {
 	one := Interrupt{CheckpointID: checkpointID, TaskID: taskID, Value: text}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
-		return one // of another framework: all of it is what was asked
+		return one // of another framework: the whole value is the question
 	}
 	id, hasID := members["id"]
 	value, hasValue := members["value"]

@@ -12,7 +12,7 @@ const (
 	anotherTask = "6ba7b811-9dad-11d1-80b4-00c04fd430c8"
 )
 
-// ask saves what a task writes, as a graph does.
+// ask saves writes of a task, as a graph does.
 func ask(t *testing.T, client *tuskpoint.Client, ref *tuskpointv1.CheckpointRef, task, channel, text string) {
 	t.Helper()
 	must(client.Checkpoints().SaveWrites(within(t), &tuskpointv1.SaveWritesRequest{
@@ -25,7 +25,7 @@ func ask(t *testing.T, client *tuskpoint.Client, ref *tuskpointv1.CheckpointRef,
 	}))(t)
 }
 
-// answers returns what is written on __resume__ at a checkpoint, by task.
+// answers returns the writes on __resume__ at a checkpoint, by task.
 func answers(t *testing.T, client *tuskpoint.Client, thread, namespace string) map[string]string {
 	t.Helper()
 	checkpoint := must(client.Load(within(t), thread, "",
@@ -66,7 +66,7 @@ func TestAnInterruptIsAnswered(t *testing.T) {
 	given := answers(t, client, thread, "")
 	want(t, "the answer", given["00000000-0000-0000-0000-000000000000"], `{"note":"Grüße","publish":true}`)
 
-	// Once the task has gone on, it waits no more.
+	// Once the task has continued, it no longer waits.
 	ask(t, client, ref, oneTask, "draft", `"v2"`)
 	_, err = client.Answer(within(t), thread, "yes", nil)
 	wantError(t, err, tuskpoint.ErrPreconditionFailed, "")

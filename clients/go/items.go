@@ -29,19 +29,19 @@ type ItemChange struct {
 	// Value is a JSON object; nil deletes the item.
 	Value map[string]any
 
-	// TTL is the time after which the item expires unless it is put again, or read with RefreshTTL;
-	// 0: never.
+	// TTL is the time after which the item expires, counted from the last put, or from the last
+	// read with RefreshTTL; 0: never.
 	TTL time.Duration
 
 	// IndexPaths are the parts of the value that a search by meaning sees: paths such as "text",
-	// "author.name" and "notes[*].text"; "$" is all of it. None: all of it.
+	// "author.name" and "notes[*].text"; "$" is the whole value. Empty: the whole value.
 	IndexPaths []string
 
-	// Unindexed: a search by meaning sees nothing of the item.
+	// Unindexed hides the item from searches by meaning.
 	Unindexed bool
 }
 
-// Item is an item as the server has it.
+// Item is a stored item.
 type Item struct {
 	ItemKey
 
@@ -54,16 +54,16 @@ type Item struct {
 	// Updated is the time of the last put.
 	Updated time.Time
 
-	// Expires is the time at which the item expires; zero: never.
+	// Expires is the time at which the item expires; zero means never.
 	Expires time.Time
 }
 
-// PutItems puts and deletes items, all or none: at most 1,000. Of several changes of an item the last
-// one counts. Options may be nil. It returns warnings, such as that the backlog of certification
-// grows.
+// PutItems puts and deletes items, all or none: at most 1,000. The last of several changes to one
+// item counts. Options may be nil. It returns warnings, for example about a growing backlog of
+// uncertified data.
 //
 // Errors: [ErrInvalidRequest] if a value cannot be written as JSON or a change breaks its limits,
-// [ErrResourceExhausted] if a value is too large or too much waits for certification.
+// [ErrResourceExhausted] if a value is too large or the backlog of uncertified data is full.
 func (c *Client) PutItems(
 	ctx context.Context, changes []ItemChange, options *ChangeOptions,
 ) ([]Warning, error) {
@@ -104,12 +104,12 @@ func (change ItemChange) message() (*tuskpointv1.ItemChange, error) {
 
 // GetItemsOptions are the settings of [Client.GetItems].
 type GetItemsOptions struct {
-	// RefreshTTL: the time of items that expire starts again.
+	// RefreshTTL restarts the time to live of the items.
 	RefreshTTL bool
 }
 
-// GetItems returns an item for each key, nil for items that do not exist or have expired. Options may
-// be nil.
+// GetItems returns an item for each key, nil for an item that does not exist or has expired.
+// Options may be nil.
 func (c *Client) GetItems(
 	ctx context.Context, keys []ItemKey, options *GetItemsOptions,
 ) ([]*Item, error) {
@@ -128,7 +128,7 @@ func (c *Client) GetItems(
 			item := itemOf(message)
 			read[item.identity()] = item
 		}
-		// An answer that is full leaves out the last keys.
+		// A full answer leaves out the last keys.
 		rest = rest[min(len(request.GetKeys()), max(1, int(answer.GetAnsweredKeys()))):]
 	}
 	items := make([]*Item, len(keys))
@@ -140,24 +140,25 @@ func (c *Client) GetItems(
 
 // SearchItemsOptions are the settings of [Client.SearchItems].
 type SearchItemsOptions struct {
-	// Query is a text to compare items with, by meaning. Empty: the items that were put last.
+	// Query is a text to compare items with, by meaning. Empty: no comparison, the most recent puts
+	// first.
 	Query string
 
-	// Filter finds only items whose value has all of these. A value such as map[string]any{"$gte": 3}
-	// compares with an operator: $eq, $ne, $gt, $gte, $lt, $lte.
+	// Filter finds only items whose value has all of these entries. A value such as
+	// map[string]any{"$gte": 3} compares with an operator: $eq, $ne, $gt, $gte, $lt, $lte.
 	Filter map[string]any
 
-	// Limit is how many to return at most; 0 is 10.
+	// Limit is the largest number of items to return; 0 means 10.
 	Limit uint32
 
 	// Offset is the number of items to skip.
 	Offset uint32
 
-	// RefreshTTL: the time of items that expire starts again.
+	// RefreshTTL restarts the time to live of the items.
 	RefreshTTL bool
 }
 
-// FoundItem is an item that a search found.
+// FoundItem is an item in the results of a search.
 type FoundItem struct {
 	Item
 
@@ -165,19 +166,19 @@ type FoundItem struct {
 	Score *float64
 }
 
-// FoundItems is what a search of items found.
+// FoundItems is the result of a search for items.
 type FoundItems struct {
 	// Items are the items, nearest first.
 	Items []FoundItem
 
-	// Warnings are conditions to know of, such as that the query was not compared.
+	// Warnings are conditions of this search, for example that the query was not compared.
 	Warnings []Warning
 }
 
-// SearchItems finds the items whose namespace begins with these labels: nearest first, or without a
-// query the last put. Options may be nil.
+// SearchItems finds the items whose namespace starts with these labels: nearest first, or without a
+// query the most recent puts first. Options may be nil.
 //
-// Errors: [ErrInvalidRequest] if an option breaks its limits, or an operator is not known.
+// Errors: [ErrInvalidRequest] if an option breaks its limits, or an operator is unknown.
 func (c *Client) SearchItems(
 	ctx context.Context, prefix []string, options *SearchItemsOptions,
 ) (*FoundItems, error) {
@@ -220,23 +221,24 @@ func (c *Client) SearchItems(
 
 // ItemNamespacesOptions are the settings of [Client.ListItemNamespaces].
 type ItemNamespacesOptions struct {
-	// Prefix lists only namespaces that begin with these labels; "*" stands for any label.
+	// Prefix lists only namespaces that start with these labels; "*" matches any label.
 	Prefix []string
 
-	// Suffix lists only namespaces that end with these labels; "*" stands for any label.
+	// Suffix lists only namespaces that end with these labels; "*" matches any label.
 	Suffix []string
 
-	// MaxDepth cuts namespaces to this number of labels, and lists equal namespaces once; 0 cuts none.
+	// MaxDepth cuts namespaces to this number of labels, and lists equal namespaces once; 0 does
+	// not cut.
 	MaxDepth uint32
 
-	// Limit is how many to return at most; 0 is 100.
+	// Limit is the largest number of namespaces to return; 0 means 100.
 	Limit uint32
 
 	// Offset is the number of namespaces to skip.
 	Offset uint32
 }
 
-// ListItemNamespaces returns the namespaces that have items, in order. Options may be nil.
+// ListItemNamespaces returns the namespaces that have items, in sorted order. Options may be nil.
 //
 // Errors: [ErrInvalidRequest] if an option breaks its limits.
 func (c *Client) ListItemNamespaces(
@@ -274,7 +276,7 @@ func (c *Client) ListItemNamespaces(
 	}
 }
 
-// identity returns a text that no other key has.
+// identity returns a text that is unique to the key.
 func (key ItemKey) identity() string { return fmt.Sprintf("%q %q", key.Namespace, key.Key) }
 
 func itemOf(message *tuskpointv1.Item) *Item {

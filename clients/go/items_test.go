@@ -136,14 +136,14 @@ func TestAReceiptIsSignedByTheServer(t *testing.T) {
 	signature := must(hex.DecodeString(receipt.Signature))(t)
 	signed := append([]byte("tuskpoint receipt v1\n"), receipt.Content...)
 	want(t, "the signature holds", ed25519.Verify(signer, signed, signature), true)
-	save(t, client, thread, map[string]any{"n": 2}) // what the client remembered is gone too
+	save(t, client, thread, map[string]any{"n": 2}) // the client's memory of the thread is gone too
 }
 
 func TestTheTrailHasTheCallsOfAServer(t *testing.T) {
 	server := startServer(t, "--trail", "changes")
 	client, thread := dialTo(t, server.Target), newThread()
 	save(t, client, thread, map[string]any{"n": 1})
-	// The server appends what ended within a second.
+	// The server appends calls up to a second after they ended.
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		for _, entry := range collect(t, client.Trail(within(t))) {
 			if entry.ThreadID == thread {

@@ -8,18 +8,19 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// Forked is a new thread that begins with a checkpoint of another.
+// Forked is a new thread that starts with a checkpoint of another thread.
 type Forked struct {
 	NewThreadID  string     // the new thread
-	CheckpointID string     // its first checkpoint
-	ForkedFrom   string     // what was forked, "thread:checkpoint"
-	Durability   Durability // what was reached
+	CheckpointID string     // first checkpoint of the new thread
+	ForkedFrom   string     // the forked checkpoint, "thread:checkpoint"
+	Durability   Durability // durability that the fork reached
 }
 
-// Fork makes a new thread that begins with a checkpoint of another; without an ID with the latest,
-// and without a name for the thread, the server makes one. Options may be nil.
+// Fork creates a new thread that starts with a checkpoint of another thread; without an ID, with
+// the latest checkpoint. Without a name for the thread, the server generates one. Options may be
+// nil.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint, [ErrAlreadyExists] if the new thread has
+// Errors: [ErrNotFound] if the checkpoint does not exist, [ErrAlreadyExists] if the new thread has
 // checkpoints.
 func (c *Client) Fork(
 	ctx context.Context, threadID, checkpointID, newThreadID string, options *ChangeOptions,
@@ -46,26 +47,26 @@ type RollbackOptions struct {
 	// Namespace of the checkpoint; empty is the root.
 	Namespace string
 
-	// ExpectedHead is the ID that the latest must have, if not empty; otherwise nothing is changed
-	// and the error is [ErrConflict].
+	// ExpectedHead is the ID that the latest checkpoint must have, if not empty; otherwise nothing
+	// is changed and the error is [ErrConflict].
 	ExpectedHead string
 
 	// Durability to wait for. The default is [Journaled].
 	Durability Durability
 }
 
-// RolledBack is a checkpoint that has the state of an earlier one.
+// RolledBack is a checkpoint that has the state of an earlier checkpoint.
 type RolledBack struct {
-	CheckpointID   string     // the checkpoint that was appended
-	RolledBackFrom string     // what was rolled back to, "thread:checkpoint"
-	Durability     Durability // what was reached
+	CheckpointID   string     // the appended checkpoint
+	RolledBackFrom string     // the checkpoint that the thread was rolled back to, "thread:checkpoint"
+	Durability     Durability // durability that the rollback reached
 }
 
-// Rollback appends a checkpoint that has the state of an earlier one. Nothing is removed. Options
-// may be nil.
+// Rollback appends a checkpoint that has the state of an earlier checkpoint. Nothing is removed.
+// Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint, [ErrConflict] if the latest is not the
-// expected head.
+// Errors: [ErrNotFound] if the checkpoint does not exist, [ErrConflict] if the latest checkpoint is
+// not the expected head.
 func (c *Client) Rollback(
 	ctx context.Context, threadID, checkpointID string, options *RollbackOptions,
 ) (*RolledBack, error) {
@@ -88,9 +89,9 @@ func (c *Client) Rollback(
 	}, nil
 }
 
-// Lineage returns the threads that one descends from, and those that descend from it.
+// Lineage returns the ancestors and descendants of a thread.
 //
-// Errors: [ErrNotFound] if there is no such thread.
+// Errors: [ErrNotFound] if the thread does not exist.
 func (c *Client) Lineage(
 	ctx context.Context, threadID string,
 ) (*tuskpointv1.GetLineageResponse, error) {
@@ -99,20 +100,20 @@ func (c *Client) Lineage(
 
 // DiffOptions are the settings of a comparison.
 type DiffOptions struct {
-	// ToThreadID is the thread of the other side. Empty: the same.
+	// ToThreadID is the thread of the second side. Empty: the same thread.
 	ToThreadID string
 
 	// Namespace of both checkpoints; empty is the root.
 	Namespace string
 
-	// MaxChanges is how many changes to return at most, up to 10,000; 0 is 1,000.
+	// MaxChanges is the largest number of changes to return, up to 10,000; 0 means 1,000.
 	MaxChanges uint32
 }
 
 // Diff compares the states of two checkpoints in the JSON view; without the second ID, with the
-// latest. Options may be nil.
+// latest checkpoint. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint.
+// Errors: [ErrNotFound] if a checkpoint does not exist.
 func (c *Client) Diff(
 	ctx context.Context, threadID, fromCheckpointID, toCheckpointID string, options *DiffOptions,
 ) (*tuskpointv1.DiffCheckpointsResponse, error) {
@@ -126,38 +127,37 @@ func (c *Client) Diff(
 
 // VerifyOptions are the settings of a verification.
 type VerifyOptions struct {
-	// OnVerdict is called with the verdict on each checkpoint as it comes, if not nil.
+	// OnVerdict is called with the verdict on each checkpoint as it arrives, if not nil.
 	OnVerdict func(*tuskpointv1.CheckpointVerdict)
 }
 
-// Verification is what reading a whole thread back from the blob store showed.
+// Verification is the result of reading a whole thread back from the blob store.
 type Verification struct {
-	// OK: at least one checkpoint passed, none failed, the newest catalog leads to what was
-	// recorded, and nothing is wrong in the journal.
+	// OK: at least one checkpoint passed, none failed, the newest catalog leads to the recorded
+	// checkpoints, and nothing is wrong in the journal.
 	OK bool
 
-	// Passed, Failed, Unverified and Retracted count the checkpoints: those whose stored bytes have
-	// the recorded hash, those whose bytes do not or are not there, those that are not certified,
-	// and those that were deleted.
+	// Passed, Failed, Unverified and Retracted count the checkpoints: with stored bytes that match
+	// the recorded hash; with bytes that differ or are missing; not certified; deleted.
 	Passed, Failed, Unverified, Retracted uint64
 
-	// ChainDetail says what is wrong with the chain from the catalog to the segments, for people;
-	// empty if nothing is.
+	// ChainDetail is the problem of the chain from the catalog to the segments, for people; empty
+	// if the chain is intact.
 	ChainDetail string
 
-	// JournalDetails say what is wrong with the thread's rows and values in the server's journal,
-	// for people, a sentence each; at most 100.
+	// JournalDetails are the problems of the thread's rows and values in the server's journal, for
+	// people, one sentence each; at most 100.
 	JournalDetails []string
 
-	// Failures are the verdicts on the checkpoints that failed.
+	// Failures are the verdicts on the failed checkpoints.
 	Failures []*tuskpointv1.CheckpointVerdict
 }
 
-// Verify reads every stored checkpoint of a thread back from the blob store and judges it. Options
+// Verify reads every stored checkpoint of a thread back from the blob store and checks it. Options
 // may be nil.
 //
-// Errors: [ErrNotFound] if there is no such thread, [ErrUnavailable] if the server went away
-// meanwhile: verify again.
+// Errors: [ErrNotFound] if the thread does not exist, [ErrUnavailable] if the server stopped during
+// the verification: verify again.
 func (c *Client) Verify(
 	ctx context.Context, threadID string, options *VerifyOptions,
 ) (*Verification, error) {
@@ -185,7 +185,7 @@ func (c *Client) Verify(
 	return verification, nil
 }
 
-// verifyStream is a verification: a verdict on each checkpoint, then the total.
+// verifyStream is the stream of a verification: a verdict on each checkpoint, then the total.
 type verifyStream struct {
 	request *tuskpointv1.VerifyThreadRequest
 	total   *tuskpointv1.VerificationTotal

@@ -14,7 +14,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint"
 )
 
-// traffic counts the bytes of messages, either way.
+// traffic counts the bytes of messages in both directions.
 type traffic struct{ bytes atomic.Int64 }
 
 func (c *traffic) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }

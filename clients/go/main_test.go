@@ -14,7 +14,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint/internal/servertest"
 )
 
-// shared is the server of tests that need none of their own.
+// shared is the server of tests that need no server of their own.
 var shared *servertest.Server
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -75,7 +75,7 @@ func startServer(t *testing.T, arguments ...string) *servertest.Server {
 	return server
 }
 
-// within returns a context that ends the test's calls long before the test would hang.
+// within returns a context that ends the test's calls long before the test's own timeout.
 func within(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -86,7 +86,7 @@ func within(t *testing.T) context.Context {
 // newThread returns the name of a thread that no other test uses.
 func newThread() string { return "go-" + rand.Text() }
 
-// must returns what gives a result, or fails the test: must(call())(t).
+// must returns a function that returns the result, or fails the test: must(call())(t).
 func must[T any](result T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
@@ -103,7 +103,7 @@ func save(t *testing.T, client *tuskpoint.Client, thread string, state map[strin
 	return must(client.Save(within(t), thread, state, nil))(t).CheckpointID
 }
 
-// collect returns the items of a sequence that has no error.
+// collect returns the items of a sequence without an error.
 func collect[T any](t *testing.T, all iter.Seq2[T, error]) []T {
 	t.Helper()
 	var items []T

@@ -7,11 +7,12 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// rememberedThreads is how many checkpoints a client remembers, one for each thread and namespace.
+// rememberedThreads is the number of checkpoints that a client remembers, one for each thread and
+// namespace.
 const rememberedThreads = 1024
 
-// known is what a client knows of a checkpoint that the next one may follow. The zero value is no
-// checkpoint. It is never changed.
+// known is a client's memory of a checkpoint that the next checkpoint may follow. The zero value is
+// no checkpoint. The value is never changed.
 type known struct {
 	id       string
 	parentID string
@@ -29,10 +30,11 @@ type held struct {
 // place is a namespace of a thread.
 type place struct{ threadID, namespace string }
 
-// memory has the last checkpoints that a client saved. What was not used for longest goes first.
+// memory has the last checkpoints that a client saved. The least recently used checkpoint is
+// dropped first.
 type memory struct {
 	mutex   sync.Mutex
-	newest  list.List // of remembered, the one used last in front
+	newest  list.List // of remembered, the most recently used in front
 	entries map[place]*list.Element
 }
 
@@ -41,7 +43,7 @@ type remembered struct {
 	known known
 }
 
-// get returns what was put last, if it is still remembered.
+// get returns the last checkpoint of a namespace, if it is still remembered.
 func (m *memory) get(where place) (known, bool) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()

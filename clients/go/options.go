@@ -17,28 +17,28 @@ import (
 	targets "tuskpoint.dev/go/tuskpoint/internal/target"
 )
 
-// The environment variables that are used where the arguments of [Dial] are absent.
+// The environment variables that replace missing arguments of [Dial].
 const (
 	TargetVariable    = "TUSKPOINT_TARGET"     // host:port of the server
 	TokenVariable     = "TUSKPOINT_TOKEN"      // the bearer token
-	TokenFileVariable = "TUSKPOINT_TOKEN_FILE" // a file with it, if TUSKPOINT_TOKEN is not set
-	CAFileVariable    = "TUSKPOINT_CA_FILE"    // certificates (PEM) that the server's is signed by
+	TokenFileVariable = "TUSKPOINT_TOKEN_FILE" // a file with the token, if TUSKPOINT_TOKEN is not set
+	CAFileVariable    = "TUSKPOINT_CA_FILE"    // certificates (PEM) that sign the server's certificate
 	CertFileVariable  = "TUSKPOINT_CERT_FILE"  // the client's own certificate (PEM)
-	KeyFileVariable   = "TUSKPOINT_KEY_FILE"   // and its key
+	KeyFileVariable   = "TUSKPOINT_KEY_FILE"   // key of that certificate
 	TLSVariable       = "TUSKPOINT_TLS"        // 1: TLS with the system's roots, 0: plaintext
 )
 
-// DefaultTarget is where a client looks for a server that nothing else names.
+// DefaultTarget is the target if neither the caller nor the environment names one.
 const DefaultTarget = "127.0.0.1:" + defaultPort
 
 const defaultPort = "7390"
 
-// Option sets one thing about a client; see [Dial]. Options win over the environment.
+// Option sets one property of a client; see [Dial]. Options take precedence over the environment.
 type Option func(*settings)
 
-// settings is what a client is set up with.
+// settings are the settings of a client.
 type settings struct {
-	// A function, and not a text: whatever prints settings or options prints no token.
+	// A function, and not a text, so that printed settings or options contain no token.
 	token    func() (string, error) // nil: from the environment, or none
 	caFile   string
 	certFile string
@@ -54,14 +54,14 @@ type settings struct {
 	more            []grpc.DialOption
 }
 
-// times are the deadlines and the patience of calls.
+// times has the deadlines and the patience of calls.
 type times struct {
-	quick  time.Duration // deadline of quick calls; and a call that fails is tried again for so long
-	long   time.Duration // deadline of calls that wait for the blob store or touch much
+	quick  time.Duration // deadline of quick calls, and time during which a failed call is retried
+	long   time.Duration // deadline of calls that wait for the blob store or touch many rows
 	stream time.Duration // deadline of reading a stream, the reader's own pauses included
-	resume time.Duration // for so long an interrupted stream tries to resume
+	resume time.Duration // time during which an interrupted stream tries to resume
 
-	firstAnswer time.Duration // for so long a call tries to reach a target that never answered
+	firstAnswer time.Duration // time to reach a target that has never answered
 }
 
 func defaults() *settings {
@@ -75,95 +75,99 @@ func defaults() *settings {
 			firstAnswer: firstAnswer,
 		},
 		logger: slog.Default,
-		// It finds a server that vanished while a stream is open. gRPC servers
-		// commonly object to pings that come more often than every 10 seconds.
+		// Pings detect a server that vanished while a stream is open. gRPC servers commonly object
+		// to pings that come more often than every 10 seconds.
 		keepalive:       keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 20 * time.Second},
 		maxMessageBytes: 8 << 20,
 		valueCacheBytes: DefaultValueCacheBytes,
 	}
 }
 
-// WithToken sends a bearer token with every call. It goes to another machine over TLS only, unless
-// [WithTLS] switches that off.
+// WithToken sends a bearer token with every call. The token goes to another machine only over TLS,
+// unless [WithTLS] switches TLS off.
 func WithToken(token string) Option {
 	return func(s *settings) { s.token = func() (string, error) { return token, nil } }
 }
 
-// WithTokenFile sends the bearer token that a file holds with every call. The file is read anew for
-// each call, so that tokens can rotate; while it is gone, or holds no token, the last one is sent. A
-// call that is refused for a token which was replaced meanwhile is made again with the new one.
+// WithTokenFile sends the bearer token in a file with every call. The file is read for each call,
+// so that tokens can rotate; while the file is missing or empty, the last token is sent. A call
+// that is refused for a token which was replaced meanwhile is repeated with the new token.
 func WithTokenFile(path string) Option {
 	return func(s *settings) { s.token = tokenFile(path) }
 }
 
-// WithCAFile trusts servers whose certificate is signed by one of a file's (PEM), and no others.
-// It switches TLS on.
+// WithCAFile trusts only servers whose certificate is signed by one of the certificates in a file
+// (PEM). It switches TLS on.
 func WithCAFile(path string) Option {
 	return func(s *settings) { s.caFile = path }
 }
 
-// WithCertificateFiles shows the server a certificate of the client's own (PEM), for mutual TLS.
-// The files are read anew for each connection. It switches TLS on.
+// WithCertificateFiles shows the server a certificate of the client (PEM), for mutual TLS. The
+// files are read for each connection. It switches TLS on.
 func WithCertificateFiles(certFile, keyFile string) Option {
 	return func(s *settings) { s.certFile, s.keyFile = certFile, keyFile }
 }
 
-// WithTLS switches TLS on, with the system's roots unless [WithCAFile] names others, or off.
+// WithTLS switches TLS on, with the system's roots unless [WithCAFile] names other certificates, or
+// off.
 func WithTLS(on bool) Option {
 	return func(s *settings) { s.tls = &on }
 }
 
-// WithTLSConfig switches TLS on with a configuration of the caller's own, which must not be changed
-// any more. A CA and a certificate that other options name are put into a copy; the environment's are
-// not looked at.
+// WithTLSConfig switches TLS on with the caller's own configuration, which must not be changed
+// afterwards. A CA and a certificate of other options are put into a copy; a CA and a certificate
+// of the environment are ignored.
 func WithTLSConfig(config *tls.Config) Option {
 	return func(s *settings) { s.config = config }
 }
 
 // WithTimeout sets the deadline of quick calls whose context has none, and the time after which a
-// call that fails is no longer sent again. It has to be above 0; the default is 30 seconds, which
-// sits out the restart of a server, but 5 seconds for a target that never answered. Calls that wait for the blob store or touch many checkpoints
-// have 5 minutes, streams an hour, watches no end.
+// failed call is no longer retried. The timeout must be above 0; the default is 30 seconds, which
+// outlasts the restart of a server, but 5 seconds for a target that has never answered. Calls that
+// wait for the blob store or touch many checkpoints have 5 minutes, streams have an hour, watches
+// have no end.
 func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.times.quick, s.times.firstAnswer = timeout, timeout }
 }
 
-// WithResumeTimeout sets for how long an interrupted stream tries to resume. It has to be above 0;
-// the default is 5 minutes.
+// WithResumeTimeout sets how long an interrupted stream tries to resume. The timeout must be above
+// 0; the default is 5 minutes.
 func WithResumeTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.times.resume = timeout }
 }
 
-// WithLogger logs warnings about the connection with a logger. The default is [slog.Default]. A client
-// warns once a minute of a target that has not answered yet.
+// WithLogger logs warnings about the connection with a logger. The default is [slog.Default]. A
+// client warns once a minute about a target that has not answered yet.
 func WithLogger(logger *slog.Logger) Option {
 	return func(s *settings) { s.logger = func() *slog.Logger { return logger } }
 }
 
-// WithKeepalive sets after how much silence on an open stream the server is asked whether it is
-// there, and how long it has to answer. The defaults are 30 and 20 seconds, the least is 10.
+// WithKeepalive sets the silence on an open stream after which the client pings the server, and the
+// time that the server has to answer. The defaults are 30 and 20 seconds; the minimum interval is
+// 10 seconds.
 func WithKeepalive(interval, timeout time.Duration) Option {
 	return func(s *settings) {
 		s.keepalive = keepalive.ClientParameters{Time: interval, Timeout: timeout}
 	}
 }
 
-// WithMaxMessageBytes sets the size of the largest message, either way. The default is 8 MiB, what
-// a server takes. Values of any size travel in chunks.
+// WithMaxMessageBytes sets the size of the largest message in both directions. The default is 8
+// MiB, the largest message that a server accepts. Values of any size travel in chunks.
 func WithMaxMessageBytes(most int) Option {
 	return func(s *settings) { s.maxMessageBytes = most }
 }
 
-// WithValueCacheBytes sets how many bytes of values the client keeps of the checkpoints that it saved
-// and loaded last, so that loads need not send them again. The default is [DefaultValueCacheBytes];
-// 0 keeps none.
+// WithValueCacheBytes sets how many bytes of values the client keeps from the checkpoints that it
+// saved and loaded last, so that loads need not send them again. The default is
+// [DefaultValueCacheBytes]; 0 keeps no values.
 func WithValueCacheBytes(most int) Option {
 	return func(s *settings) { s.valueCacheBytes = most }
 }
 
-// WithDialOptions adds options of gRPC's own, such as a stats handler for telemetry. They come last
-// and can undo what this package sets. Saves and loads share a stream, so interceptors and handlers
-// see its messages; each call carries the traceparent of its context's outgoing metadata.
+// WithDialOptions adds options of gRPC's own, such as a stats handler for telemetry. They are
+// applied last and can override the settings of this package. Saves and loads share a stream, so
+// interceptors and handlers see its messages; each call carries the traceparent of its context's
+// outgoing metadata.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.more = append(s.more, options...) }
 }
@@ -203,7 +207,7 @@ func (s *settings) settleTLS() error {
 		}
 	}
 	if s.tls != nil && !*s.tls {
-		return nil // the environment's certificates are for TLS
+		return nil // the environment's certificates are only for TLS
 	}
 	if s.config == nil {
 		s.caFile = cmp.Or(s.caFile, os.Getenv(CAFileVariable))
@@ -219,7 +223,7 @@ func (s *settings) settleTLS() error {
 }
 
 // usesTLS reports whether connections to a target are encrypted. A token goes to another machine in
-// plaintext only if that was asked for.
+// plaintext only if the caller requested that.
 func (s *settings) usesTLS(target string, hasToken bool) bool {
 	if s.tls != nil {
 		return *s.tls
@@ -240,7 +244,7 @@ func tokenOfEnvironment() func() (string, error) {
 	return nil
 }
 
-// tokenFile returns what reads a token from a file.
+// tokenFile returns a function that reads a token from a file.
 func tokenFile(path string) func() (string, error) {
 	var last atomic.Pointer[string]
 	return func() (string, error) {
@@ -260,7 +264,7 @@ func tokenFile(path string) func() (string, error) {
 	}
 }
 
-// checkToken returns an error for a text that cannot be a token. The error never has the text.
+// checkToken returns an error for a text that cannot be a token. The error never contains the text.
 func checkToken(text string) error {
 	if text == "" {
 		return errors.New("it is empty; use a token that `tuskpoint-server token` printed")

@@ -14,15 +14,15 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// Durability is how safe a change is.
+// Durability is the durability of a change.
 type Durability = tuskpointv1.Durability
 
 const (
-	// Journaled: in the service's own database and fsynced.
+	// Journaled: the change is in the service's own database and fsynced.
 	Journaled = tuskpointv1.Durability_DURABILITY_JOURNALED
 
-	// Certified: also on the blob store, read back and compared, together with the manifest and
-	// catalog that lead to it.
+	// Certified: the change is also in the blob store, read back and compared, together with the
+	// manifest and catalog that lead to it.
 	Certified = tuskpointv1.Durability_DURABILITY_CERTIFIED
 )
 
@@ -37,19 +37,19 @@ const (
 	ViewFull = tuskpointv1.View_VIEW_FULL
 
 	// ViewJSON: everything, with every value rendered as JSON, whatever framework and language
-	// saved it. What JSON cannot express is an escape, an object with a key that begins with one "$";
-	// see tuskpointv1.View_VIEW_JSON.
+	// saved it. A value that JSON cannot express is an escape, an object with a key that starts
+	// with one "$"; see tuskpointv1.View_VIEW_JSON.
 	ViewJSON = tuskpointv1.View_VIEW_JSON
 )
 
-// Source is where a read may take its bytes from.
+// Source is where a read takes its bytes from.
 type Source = tuskpointv1.Source
 
 const (
 	// SourceAny: the journal first, then the local cache, then the blob store.
 	SourceAny = tuskpointv1.Source_SOURCE_ANY
 
-	// SourceBlob: the blob store itself. What is not certified is refused.
+	// SourceBlob: the blob store itself. A checkpoint that is not certified is refused.
 	SourceBlob = tuskpointv1.Source_SOURCE_BLOB
 )
 
@@ -64,15 +64,15 @@ type Channel struct {
 	// Data is the encoded value.
 	Data []byte
 
-	// Version of the content; nil if its framework gave it none.
+	// Version of the content; nil if its framework gave it no version.
 	Version *tuskpointv1.Version
 
-	// Digest is SHA-256 over the type, a zero byte and the data as they were saved, in lowercase
-	// hex; empty if the channel has no value.
+	// Digest is the SHA-256 over the type, a zero byte and the saved data, in lowercase hex; empty
+	// if the channel has no value.
 	Digest string
 }
 
-// Write is what a task wrote after a checkpoint and before the next one.
+// Write is a value that a task wrote after a checkpoint and before the next checkpoint.
 type Write struct {
 	// TaskID is the task.
 	TaskID string
@@ -83,7 +83,7 @@ type Write struct {
 	// Index is the slot of the write within its task.
 	Index int32
 
-	// Channel is what was written to.
+	// Channel is the channel that the task wrote to.
 	Channel string
 
 	// Type is the name of the encoding of Data, such as "json".
@@ -93,76 +93,76 @@ type Write struct {
 	Data []byte
 }
 
-// Lineage is the origin of a checkpoint, besides its parent. Each is "thread:checkpoint" or
-// empty.
+// Lineage has the origins of a checkpoint besides its parent. Each is "thread:checkpoint" or empty.
 type Lineage struct {
 	ForkedFrom     string // the checkpoint that was forked, if the thread is a fork
-	RolledBackFrom string // the checkpoint that was rolled back to, if this is a rollback
-	AdoptedFrom    string // the checkpoint that was adopted, if the thread began with a hand-off
+	RolledBackFrom string // the checkpoint that was rolled back to, if the checkpoint is a rollback
+	AdoptedFrom    string // the checkpoint that was adopted, if the thread started with a hand-off
 }
 
 // Location is the location of stored bytes, and the hash that they must have.
 type Location struct {
 	BlobID     string // the blob; on Walrus, the quilt if Identifier is set
-	Identifier string // name of the patch inside the quilt; empty if the blob is stored alone
+	Identifier string // name of the patch inside the quilt; empty for a standalone blob
 	SHA256     string // over the exact stored bytes, in lowercase hex
 	Size       uint64 // number of stored bytes
 }
 
-// Checkpoint is a checkpoint as it was loaded.
+// Checkpoint is a loaded checkpoint.
 type Checkpoint struct {
 	// ThreadID is the thread.
 	ThreadID string
 
-	// Namespace is that inside the thread; empty is the root.
+	// Namespace of the thread; empty is the root.
 	Namespace string
 
-	// ID is the checkpoint's.
+	// ID of the checkpoint.
 	ID string
 
 	// ParentID is the checkpoint that it follows; empty at the root.
 	ParentID string
 
-	// Metadata is the JSON object that was saved with it, byte for byte; {} if none was.
+	// Metadata is the JSON object that was saved with the checkpoint, byte for byte; {} if none was
+	// saved.
 	Metadata json.RawMessage
 
 	// Summary is one sentence about what happened.
 	Summary string
 
-	// Label is its name; empty if it has none.
+	// Label of the checkpoint; empty without a label.
 	Label string
 
-	// Lineage is its origin, besides its parent.
+	// Lineage has the origins of the checkpoint besides its parent.
 	Lineage Lineage
 
-	// Sequence is the position of its last change in the thread.
+	// Sequence is the position of the checkpoint's last change in the thread.
 	Sequence uint64
 
 	// Durability of that change.
 	Durability Durability
 
-	// Location of the segment that holds its state; nil until it is stored.
+	// Location of the segment that contains the checkpoint's state; nil until it is stored.
 	Location *Location
 
-	// Created is the time at which the service first saved it.
+	// Created is the time of the first save.
 	Created time.Time
 
 	// AgentID is the agent that drives the thread; empty if none was named.
 	AgentID string
 
-	// Channels are its state as it was encoded, in order; none if it was read without state.
+	// Channels are the encoded state, in order; empty if the checkpoint was read without state.
 	Channels []Channel
 
-	// Writes are its pending writes, in order; none if it was read without state.
+	// Writes are the pending writes, in order; empty if the checkpoint was read without state.
 	Writes []Write
 }
 
 // State returns the state: one key for each channel that has a value, with its JSON as it was
 // saved, so that no number loses a bit.
 //
-// It fails with [ErrUnreadable] if a channel is of another type than json or null, as those that
-// LangGraph's Python agents save are: read the checkpoint with [ViewJSON], or take the bytes from
-// Channels.
+// State fails with [ErrUnreadable] if a channel has another type than json or null, as channels
+// that LangGraph's Python agents save have: read the checkpoint with [ViewJSON], or use the bytes
+// in Channels.
 func (c *Checkpoint) State() (map[string]json.RawMessage, error) {
 	state := make(map[string]json.RawMessage, len(c.Channels))
 	for _, channel := range c.Channels {
@@ -184,8 +184,9 @@ func (c *Checkpoint) State() (map[string]json.RawMessage, error) {
 	return state, nil
 }
 
-// Decode stores the state in a struct or map that into points to, as [encoding/json] does; numbers
-// of values of type any become [json.Number], so that none loses a bit. It fails as State does.
+// Decode stores the state in the struct or map that into points to, as [encoding/json] does;
+// numbers in values of type any become [json.Number], so that no number loses a bit. It fails in
+// the same cases as State.
 func (c *Checkpoint) Decode(into any) error {
 	state, err := c.State()
 	if err != nil {
@@ -194,7 +195,7 @@ func (c *Checkpoint) Decode(into any) error {
 	return decodeJSON(state, into)
 }
 
-// decodeJSON stores members of an object in what into points to.
+// decodeJSON stores members of an object in the value that into points to.
 func decodeJSON(members map[string]json.RawMessage, into any) error {
 	text, err := encodeJSON("state", members)
 	if err != nil {
@@ -291,25 +292,25 @@ func objectOf(text []byte) json.RawMessage {
 	return text
 }
 
-// encodeJSON returns a value as compact JSON in UTF-8; what names it in the error.
+// encodeJSON returns a value as compact JSON in UTF-8; what is the name of the value in the error.
 func encodeJSON(what string, value any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
-	// JSON is not HTML here: characters are written as they are.
+	// Without HTML escapes: characters are written unchanged.
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {
 		wrong := invalidField(what, "it cannot be written as JSON: "+err.Error())
 		wrong.cause = err
 		return nil, wrong
 	}
-	// What was JSON already, such as a json.RawMessage, is copied as it is.
+	// JSON input, such as a json.RawMessage, is copied unchanged.
 	if !utf8.Valid(text.Bytes()) {
 		return nil, invalidField(what, "it cannot be written as JSON: it is not UTF-8")
 	}
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
-// encodeObject returns a map as JSON; nothing for one that is empty.
+// encodeObject returns a map as JSON; nothing for an empty map.
 func encodeObject(what string, members map[string]any) ([]byte, error) {
 	if len(members) == 0 {
 		return nil, nil

@@ -11,9 +11,9 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// RetentionRule says which threads and checkpoints are kept. With KeepLast or KeepFor, a checkpoint
-// stays if one of them keeps it, if it has a label, if it was handed off, or if it belongs to a root
-// checkpoint that stays. Times are in whole seconds.
+// RetentionRule selects threads and checkpoints to keep. With KeepLast or KeepFor, a checkpoint
+// stays if one of the two keeps it, if it has a label, if it was handed off, or if it belongs to a
+// root checkpoint that stays. Times are in whole seconds.
 type RetentionRule struct {
 	// AgentID: only threads of this agent, if not empty.
 	AgentID string
@@ -24,15 +24,15 @@ type RetentionRule struct {
 	// DeleteAfter is the time without a change after which a thread is deleted; 0: never.
 	DeleteAfter time.Duration
 
-	// KeepLast is how many of the latest checkpoints each namespace keeps; 0 keeps one.
+	// KeepLast is the number of latest checkpoints that each namespace keeps; 0 keeps one.
 	KeepLast uint32
 
 	// KeepFor is the time for which checkpoints are kept; 0: no rule about time.
 	KeepFor time.Duration
 }
 
-// PreviewRetention returns what retention rules would delete now, and deletes nothing. Without rules, it
-// uses the rules of the server.
+// PreviewRetention returns what retention rules would delete at this moment, and deletes nothing.
+// Without rules, it uses the rules of the server.
 //
 // Errors: [ErrInvalidRequest] if a time is not in whole seconds above 0.
 func (c *Client) PreviewRetention(
@@ -69,7 +69,8 @@ func seconds(rule int, name string, duration time.Duration) (*durationpb.Duratio
 
 // Receipt is the proof that a server deleted threads.
 type Receipt struct {
-	// Content is the signed JSON object, as the server sent it; docs/servers/retention.md describes its keys.
+	// Content is the signed JSON object, as the server sent it; docs/servers/retention.md describes
+	// its keys.
 	Content json.RawMessage
 
 	// Signer is the public key of the server, in lowercase hex.
@@ -80,10 +81,10 @@ type Receipt struct {
 	Signature string
 }
 
-// Erase deletes threads, at most 1,000, waits until that is certified, and returns a signed receipt.
-// The receipt lists threads that do not exist with 0 checkpoints.
+// Erase deletes threads, at most 1,000, waits until the deletion is certified, and returns a signed
+// receipt. The receipt lists threads that do not exist with 0 checkpoints.
 //
-// Errors: [ErrUnavailable] if the blob store cannot be used now. What was deleted stays deleted;
+// Errors: [ErrUnavailable] if the blob store is not available. Deleted threads stay deleted;
 // another call returns a receipt.
 func (c *Client) Erase(ctx context.Context, threadIDs []string) (*Receipt, error) {
 	answer, err := c.threads.EraseThreads(ctx, &tuskpointv1.EraseThreadsRequest{ThreadIds: threadIDs})

@@ -15,44 +15,44 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// How Save decides what to send: parent, versions, and what is unchanged.
+// Save chooses the parent and the versions of a checkpoint, and leaves unchanged values out.
 
 const (
-	stateLayout = 4 // the layout that LangGraph 1.x writes and reads without migrating
+	stateLayout = 4 // the layout that LangGraph 1.x writes, and reads without migration
 	jsonType    = "json"
 )
 
 // SaveOptions are the settings of a save. The zero value follows the latest checkpoint of the
 // thread, whichever client saved it, and waits until the save is journaled.
 type SaveOptions struct {
-	// Namespace inside the thread; empty is the root.
+	// Namespace of the thread; empty is the root.
 	Namespace string
 
-	// CheckpointID is the ID to give it. Empty: a UUIDv6 above the parent's.
+	// CheckpointID is the ID of the new checkpoint. Empty: a UUIDv6 above the parent's ID.
 	CheckpointID string
 
-	// ParentID is the checkpoint to follow. Empty: ExpectedHead, else the latest of the namespace
-	// at the moment of the save.
+	// ParentID is the parent of the new checkpoint. Empty: ExpectedHead, else the latest checkpoint
+	// of the namespace at the moment of the save.
 	ParentID string
 
-	// Root: it follows no checkpoint, whatever the namespace has.
+	// Root: the new checkpoint has no parent, whatever the namespace contains.
 	Root bool
 
-	// ExpectedHead is the ID that the latest must have; otherwise nothing is saved and the error is
-	// [ErrConflict]. It guards against two agents that drive one thread.
+	// ExpectedHead is the ID that the latest checkpoint must have; otherwise nothing is saved and
+	// the error is [ErrConflict]. It protects against two agents that drive one thread.
 	ExpectedHead string
 
 	// First: the namespace must have no checkpoint; otherwise nothing is saved and the error is
 	// [ErrConflict].
 	First bool
 
-	// Metadata is a JSON object to save with it.
+	// Metadata is a JSON object to save with the checkpoint.
 	Metadata map[string]any
 
 	// Summary is one sentence about what happened.
 	Summary string
 
-	// Label is a name for it.
+	// Label is a label for the checkpoint.
 	Label string
 
 	// AgentID is the name of the agent that drives the thread.
@@ -61,21 +61,22 @@ type SaveOptions struct {
 	// Durability to wait for: [Journaled], which is the default, or [Certified].
 	Durability Durability
 
-	// Vector is what [Client.SearchVector] finds the checkpoint by. All vectors have one dimension.
-	// None: the one sent before, or one that the server's embedder makes.
+	// Vector is the vector with which [Client.SearchVector] finds the checkpoint. All vectors have
+	// the same dimension. Empty: the vector sent before, or a vector that the server's embedder
+	// computes.
 	Vector []float32
 
-	// Searchable: whether search finds the thread's checkpoints, from this save on. nil: as before;
+	// Searchable: whether search finds the thread's checkpoints, from this save on. nil: unchanged;
 	// a new thread is searchable.
 	Searchable *bool
 }
 
-// Saved is what became of a save.
+// Saved is the result of a save.
 type Saved struct {
 	// CheckpointID is the ID of the checkpoint.
 	CheckpointID string
 
-	// Durability is what was reached; at least what was asked for.
+	// Durability is the durability that the save reached; at least the requested one.
 	Durability Durability
 
 	// Sequence is the position of the change in the thread.
@@ -85,28 +86,28 @@ type Saved struct {
 	// certified.
 	CatalogBlobID string
 
-	// Warnings are conditions to know of though the save succeeded, such as that more and more
-	// waits for certification.
+	// Warnings are conditions that a successful save reports, for example a growing backlog of
+	// uncertified data.
 	Warnings []Warning
 }
 
-// Warning is a condition to know of though a call succeeded.
+// Warning is a condition that a successful call reports.
 type Warning struct {
-	// Kind is what the condition is.
+	// Kind is the kind of the condition.
 	Kind tuskpointv1.WarningKind
 
-	// Message is for people.
+	// Message is text for people.
 	Message string
 }
 
 // Save saves a checkpoint. Each key of the state is a channel whose value is its JSON, as
-// [encoding/json] writes it, with U+FFFD for what is not UTF-8 in a string. A value that is the same
-// as in the parent is not sent again and keeps its version; one that changed gets a version above all
-// of the parent's. Options may be nil.
+// [encoding/json] writes it, with U+FFFD for bytes of a string that are not UTF-8. A value that
+// equals the parent's is not sent again and keeps its version; a changed value gets a version above
+// all versions of the parent. Options may be nil.
 //
 // Errors: [ErrInvalidRequest] if the state is not JSON or an option breaks its limits,
-// [ErrConflict] if the latest is not the expected head, [ErrThreadDeleted] if the parent belongs to
-// a deleted thread.
+// [ErrConflict] if the latest checkpoint is not the expected head, [ErrThreadDeleted] if the parent
+// belongs to a deleted thread.
 func (c *Client) Save(
 	ctx context.Context, threadID string, state map[string]any, options *SaveOptions,
 ) (*Saved, error) {
@@ -141,7 +142,7 @@ func (c *Client) Save(
 	}, nil
 }
 
-// sendPlan saves, with what the service turns out to lack inline.
+// sendPlan saves a plan; a second attempt sends the values that the service does not have.
 func (c *Client) sendPlan(ctx context.Context, plan *plan) (*tuskpointv1.SaveCheckpointResponse, error) {
 	answer, err := c.saveCheckpoint(ctx, plan.request(plan.changed))
 	if !errors.Is(err, ErrValuesMissing) {
@@ -170,16 +171,16 @@ func violationsOf(err error) []Violation {
 	return nil
 }
 
-// parentOf returns the checkpoint that a save follows.
+// parentOf returns the parent of a save.
 func (c *Client) parentOf(ctx context.Context, draft *draft) (known, error) {
 	if draft.options.Root || draft.options.First {
 		return known{}, nil
 	}
 	found, _ := c.memory.get(draft.place)
 	if draft.followsLatest() {
-		return found, nil // a guess: the service decides
+		return found, nil // the parent is a guess: the service decides
 	}
-	// A save that names the expected head follows it.
+	// A save that names the expected head also names the parent.
 	wanted := cmp.Or(draft.options.ParentID, draft.options.ExpectedHead)
 	if wanted == found.id && !found.guessed {
 		return found, nil
@@ -203,7 +204,7 @@ func (c *Client) parentOf(ctx context.Context, draft *draft) (known, error) {
 	return parent, nil
 }
 
-// draft is a save as the caller asked for it.
+// draft is a save as the caller requested it.
 type draft struct {
 	place    place
 	names    []string // of the channels, in order
@@ -255,14 +256,14 @@ func (d *draft) followsLatest() bool {
 	return !given.Root && !given.First && given.ParentID == "" && given.ExpectedHead == ""
 }
 
-// plan is a save after its parent, with its ID.
+// plan is a save with its parent and its ID.
 type plan struct {
 	*draft
 	id           string
 	parentID     string
 	expectedHead *string
 	channels     map[string]held
-	changed      map[string]bool // the channels whose content the parent lacks
+	changed      map[string]bool // the channels whose content the parent does not have
 }
 
 func (d *draft) after(parent known) (*plan, error) {
@@ -283,7 +284,7 @@ func (d *draft) after(parent known) (*plan, error) {
 			return nil, invalidField("checkpoint_id", err.Error())
 		}
 	} else if made.id == parent.id {
-		made.parentID = parent.parentID // it is saved again
+		made.parentID = parent.parentID // the checkpoint is saved again
 	}
 	if given := d.options; given.First || given.ExpectedHead != "" {
 		made.expectedHead = &given.ExpectedHead
@@ -304,7 +305,7 @@ func (d *draft) after(parent known) (*plan, error) {
 }
 
 // request returns the save as a message of its own, with the content of some channels inline and
-// that of the others by digest.
+// the digests of the other channels.
 func (p *plan) request(inline map[string]bool) *tuskpointv1.SaveCheckpointRequest {
 	channels := make([]*tuskpointv1.Channel, len(p.names))
 	updated := []string{}
@@ -346,7 +347,7 @@ func (p *plan) request(inline map[string]bool) *tuskpointv1.SaveCheckpointReques
 	}
 }
 
-// valueDigest returns the digest that a value is keyed by; see tuskpointv1.Channel.
+// valueDigest returns the digest that names a value; see tuskpointv1.Channel.
 func valueDigest(kind string, data []byte) string {
 	digest := sha256.New()
 	digest.Write([]byte(kind + "\x00"))

@@ -58,8 +58,8 @@ func (s *scripted) SaveCheckpoint(
 	}, nil
 }
 
-// Exchange answers saves as save says and loads with CHECKPOINT_NOT_FOUND; large answers a save that
-// has large values, once it has read their chunks.
+// Exchange answers saves with save and loads with CHECKPOINT_NOT_FOUND; large answers a save with
+// large values after it has read their chunks.
 func (s *scripted) Exchange(stream tuskpointv1.CheckpointService_ExchangeServer) error {
 	for {
 		message, err := stream.Recv()
@@ -104,7 +104,7 @@ func savedAnswer(frame *tuskpointv1.Frame) *tuskpointv1.Answer {
 	}
 }
 
-// callError returns a status as an answer on a stream carries it.
+// callError returns a status in the form of an answer on a stream.
 func callError(err error) *tuskpointv1.CallError {
 	refused := status.Convert(err)
 	answer := &tuskpointv1.CallError{Code: int32(refused.Code()), Message: refused.Message()}
@@ -166,7 +166,8 @@ func serve(t *testing.T, script *scripted, options ...tuskpoint.Option) *tuskpoi
 	return dialTo(t, target, options...)
 }
 
-// start runs a scripted server at an address; it returns its target and what stops it.
+// start runs a scripted server at an address; it returns the server's target and a function that
+// stops it.
 func start(
 	t *testing.T, script *scripted, address string, options ...grpc.ServerOption,
 ) (string, func()) {

@@ -7,7 +7,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// SearchMode is how a search is made.
+// SearchMode is the method of a search.
 type SearchMode = tuskpointv1.SearchMode
 
 const (
@@ -21,11 +21,11 @@ const (
 	SearchMemWal = tuskpointv1.SearchMode_SEARCH_MODE_MEMWAL
 )
 
-// SearchMetric is how far apart two vectors are.
+// SearchMetric is the distance of two vectors.
 type SearchMetric = tuskpointv1.SearchMetric
 
 const (
-	// Cosine: 1 less the cosine of the angle, 0 to 2.
+	// Cosine: 1 minus the cosine of the angle, 0 to 2.
 	Cosine = tuskpointv1.SearchMetric_SEARCH_METRIC_COSINE
 
 	// L2: the length of the difference.
@@ -40,26 +40,26 @@ type SearchOptions struct {
 	// AgentID searches only threads of this agent, if not empty.
 	AgentID string
 
-	// Filter finds only checkpoints whose metadata has all of these.
+	// Filter finds only checkpoints whose metadata has all of these entries.
 	Filter map[string]any
 
-	// Limit is how many to return at most; 0 is 5.
+	// Limit is the largest number of results; 0 means 5.
 	Limit uint32
 
-	// Mode of a search by words. The default is the best that the server has.
+	// Mode of a search by words. The default is the best mode that the server has.
 	Mode SearchMode
 
 	// Metric of a search by a vector. The default is [Cosine].
 	Metric SearchMetric
 }
 
-// SearchResult is a checkpoint that was found: a pointer, and what it was found by. [Client.Load]
-// loads it.
+// SearchResult is a checkpoint that a search returned: its identity, and the text that matched.
+// [Client.Load] loads it.
 type SearchResult struct {
 	// ThreadID is the thread.
 	ThreadID string
 
-	// Namespace is that inside the thread; empty is the root.
+	// Namespace of the thread; empty is the root.
 	Namespace string
 
 	// CheckpointID is the checkpoint.
@@ -68,41 +68,41 @@ type SearchResult struct {
 	// Summary is one sentence about what happened; may be empty.
 	Summary string
 
-	// Content is the text of the state that was searched; empty if there is none but the summary.
+	// Content is the searched text of the state; empty if the checkpoint has only a summary.
 	Content string
 
-	// Metadata is the JSON object that was saved with it.
+	// Metadata is the JSON object that was saved with the checkpoint.
 	Metadata json.RawMessage
 
-	// Distance from the query; smaller is nearer. Comparable within one answer.
+	// Distance from the query; smaller is nearer. Comparable only within one answer.
 	Distance float64
 
 	// Truncated: the checkpoint has more text than Content, which is the latest part.
 	Truncated bool
 }
 
-// SearchResults is what a search found, nearest first, and how.
+// SearchResults has the results of a search, nearest first, and its method.
 type SearchResults struct {
 	// Results are the checkpoints, nearest first.
 	Results []SearchResult
 
-	// Mode is how the search was made.
+	// Mode is the method of the search.
 	Mode SearchMode
 
-	// Metric is what Distance is: "cosine", "l2", or "bm25" by words.
+	// Metric is the meaning of Distance: "cosine", "l2", or "bm25" by words.
 	Metric string
 
 	// Unindexed is the number of checkpoints that the search could not find yet.
 	Unindexed uint64
 
-	// Truncated: more may exist that could not be looked at.
+	// Truncated: more matching checkpoints may exist that the search did not examine.
 	Truncated bool
 
-	// Warnings are conditions to know of, such as that the search fell back to another mode.
+	// Warnings are conditions of this search, for example that it fell back to another mode.
 	Warnings []Warning
 }
 
-// Search finds checkpoints by what happened. Options may be nil.
+// Search finds checkpoints by a description of what happened. Options may be nil.
 //
 // Errors: [ErrInvalidRequest] if the query is empty or an option breaks its limits,
 // [ErrPreconditionFailed] if the server does not index.
@@ -117,8 +117,8 @@ func (c *Client) Search(
 	return c.searchWith(ctx, request)
 }
 
-// SearchVector finds the checkpoints whose vectors are nearest to one. Options may be nil. Errors
-// are those of Search.
+// SearchVector finds the checkpoints whose vectors are nearest to a vector. Options may be nil. It
+// returns the same errors as Search.
 func (c *Client) SearchVector(
 	ctx context.Context, vector []float32, options *SearchOptions,
 ) (*SearchResults, error) {

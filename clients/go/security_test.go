@@ -15,7 +15,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint/internal/servertest"
 )
 
-// secured is a server with TLS and tokens that asks its clients for a certificate.
+// secured is a server with TLS and tokens that requires a certificate of its clients.
 type secured struct {
 	*servertest.Security
 	target string
@@ -40,14 +40,14 @@ func secure(t *testing.T) *secured {
 	return made
 }
 
-// known returns a client that the server trusts and that shows a certificate, with further options.
+// known returns a client that the server trusts and that has a certificate, with further options.
 func (s *secured) known(t *testing.T, options ...tuskpoint.Option) *tuskpoint.Client {
 	t.Helper()
 	return dialTo(t, s.target, append(options, tuskpoint.WithCAFile(s.CAFile),
 		tuskpoint.WithCertificateFiles(s.ClientCert, s.ClientKey))...)
 }
 
-// as returns a client that calls with one of the tokens.
+// as returns a client that uses one of the tokens.
 func (s *secured) as(t *testing.T, name string) *tuskpoint.Client {
 	t.Helper()
 	return s.known(t, tuskpoint.WithToken(s.tokens[name]))
@@ -108,7 +108,7 @@ func TestCredentialsDecideWhatMayBeDone(t *testing.T) {
 		wantError(t, err, tuskpoint.ErrPermissionDenied, "SCOPE_MISSING")
 		write(world.tokens["writer"])
 		second := save(t, client, thread, map[string]any{"a": 2})
-		write("") // as a tool does that replaces it without care
+		write("") // as a careless tool replaces the file
 		want(t, "the latest", must(client.Load(within(t), thread, "", nil))(t).ID, second)
 	})
 	t.Run("the environment replaces absent arguments", func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestUnusableSettingsAreRefusedByDial(t *testing.T) {
 	t.Setenv(tuskpoint.CertFileVariable, made.ClientCert)
 	_, err = tuskpoint.Dial("")
 	wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
-	t.Setenv(tuskpoint.TLSVariable, "0") // then there is no use for a certificate
+	t.Setenv(tuskpoint.TLSVariable, "0") // a certificate is then not used
 	dialTo(t, "")
 	t.Setenv(tuskpoint.TLSVariable, "yes")
 	_, err = tuskpoint.Dial("")

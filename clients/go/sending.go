@@ -12,11 +12,11 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// minReceivedBytes is the least size of the largest message that an exchange stream accepts: answers
-// come together in messages of up to 4 MiB, however small each is.
+// minReceivedBytes is the smallest allowed size of the largest message that an exchange stream
+// accepts: answers come together in messages of up to 4 MiB, however small each answer is.
 const minReceivedBytes = 8 << 20
 
-// newExchange returns what makes the saves, writes and loads of a client.
+// newExchange returns the exchange for the saves, writes and loads of a client.
 func newExchange(
 	calls *caller, service tuskpointv1.CheckpointServiceClient, maxMessageBytes int,
 ) *exchange.Exchange {
@@ -64,7 +64,7 @@ func (c *Client) saveWrites(
 	return reached(answer.GetWritten(), request.GetDurability())
 }
 
-// reached returns the answer to a save, if that has the durability that was asked for.
+// reached returns the answer to a save if it has the requested durability.
 func reached[A interface{ GetDurability() Durability }](answer A, asked Durability) (A, error) {
 	if answer.GetDurability() < max(asked, Journaled) {
 		var none A
@@ -89,7 +89,8 @@ func (c *Client) getSmall(
 	return found, nil
 }
 
-// ask makes a call on an exchange stream, again where that is safe. Large values follow its frame.
+// ask makes a call on an exchange stream, and retries it where that is safe. Large values follow
+// the frame of the call.
 func (c *Client) ask(
 	ctx context.Context, frame *tuskpointv1.Frame, large []*tuskpointv1.Value, again bool,
 	asked Durability,
@@ -112,7 +113,7 @@ func (c *Client) ask(
 	for {
 		answer, err := c.exchange.Do(ctx, call, tried.GiveUp)
 		if err != nil {
-			failure := *c.calls.read(ctx, err) // which other calls fail with too
+			failure := *c.calls.read(ctx, err) // other calls fail with the same error
 			return nil, &failure
 		}
 		if answer.GetError() == nil {

@@ -29,7 +29,8 @@ func named(name string, called chan<- string) *scripted {
 	}}
 }
 
-// takeTurns calls until as many calls in a row were answered by all the servers that are expected.
+// takeTurns calls until as many consecutive calls as there are expected servers were answered by
+// all of them.
 func takeTurns(t *testing.T, client *tuskpoint.Client, called <-chan string, expected ...string) {
 	t.Helper()
 	ctx, last := within(t), []string{}
@@ -159,7 +160,8 @@ func TestASaveWithoutAnAnswerIsSentAgainToAnotherServer(t *testing.T) {
 	want(t, "the ID of the repetition", <-saved, id)
 }
 
-// serveNames runs a DNS server that gives each name these IPv4 addresses; it returns where it is.
+// serveNames runs a DNS server that gives each name these IPv4 addresses; it returns the address of
+// the DNS server.
 func serveNames(t *testing.T, addresses ...string) string {
 	t.Helper()
 	server := must(net.ListenPacket("udp", anywhere))(t)
@@ -169,7 +171,7 @@ func serveNames(t *testing.T, addresses ...string) string {
 		for {
 			length, client, err := server.ReadFrom(query)
 			if err != nil {
-				return // it is closed
+				return // the connection is closed
 			}
 			question := query[12 : 12+bytes.IndexByte(query[12:length], 0)+5]
 			answer := append([]byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, question...)

@@ -15,25 +15,25 @@ type SnapshotOptions struct {
 	// Hostname is the host that the application runs on.
 	Hostname string
 
-	// WorkingDirectory is the directory that it runs in.
+	// WorkingDirectory is the working directory of the application.
 	WorkingDirectory string
 
-	// Metadata is a JSON object to save with it.
+	// Metadata is a JSON object to save with the snapshot.
 	Metadata map[string]any
 
 	// Durability to wait for. The default is [Journaled].
 	Durability Durability
 }
 
-// SnapshotFilter selects snapshots: those that match all fields that are not empty.
+// SnapshotFilter selects the snapshots that match all non-empty fields.
 type SnapshotFilter struct {
 	SessionID        string // session of the application
-	Hostname         string // host that it ran on
-	WorkingDirectory string // directory that it ran in
+	Hostname         string // host that the application ran on
+	WorkingDirectory string // working directory of the application
 }
 
 // CreateSnapshot captures the latest checkpoints of 1 to 1,000 threads at one instant. The snapshot
-// keeps what it captured when the threads are pruned or deleted. Options may be nil.
+// keeps the captured checkpoints when the threads are pruned or deleted. Options may be nil.
 //
 // Errors: [ErrNotFound] if a thread does not exist, or has no root checkpoint.
 func (c *Client) CreateSnapshot(
@@ -57,7 +57,7 @@ func (c *Client) CreateSnapshot(
 
 // GetSnapshot returns a snapshot.
 //
-// Errors: [ErrNotFound] if there is no such snapshot.
+// Errors: [ErrNotFound] if the snapshot does not exist.
 func (c *Client) GetSnapshot(ctx context.Context, snapshotID string) (*tuskpointv1.Snapshot, error) {
 	answer, err := c.snapshots.GetSnapshot(ctx, &tuskpointv1.GetSnapshotRequest{SnapshotId: snapshotID})
 	return answer.GetSnapshot(), err
@@ -65,7 +65,7 @@ func (c *Client) GetSnapshot(ctx context.Context, snapshotID string) (*tuskpoint
 
 // LatestSnapshot returns the newest snapshot. The filter may be nil.
 //
-// Errors: [ErrNotFound] if there is none.
+// Errors: [ErrNotFound] if no snapshot matches.
 func (c *Client) LatestSnapshot(
 	ctx context.Context, filter *SnapshotFilter,
 ) (*tuskpointv1.Snapshot, error) {
@@ -96,22 +96,22 @@ func (c *Client) ListSnapshots(
 
 // RestoreOptions are the settings of [Client.RestoreSnapshot].
 type RestoreOptions struct {
-	// Rollback rolls each member's own thread back to it. The default makes a new thread of each
+	// Rollback rolls each member's own thread back. The default creates a new thread for each
 	// member.
 	Rollback bool
 
-	// SkipDeleted leaves out members whose thread was deleted, instead of failing with
-	// [ErrNotFound]. It has an effect with Rollback only.
+	// SkipDeleted skips members whose thread was deleted, instead of failing with [ErrNotFound]. It
+	// has an effect only with Rollback.
 	SkipDeleted bool
 
 	// Durability to wait for. The default is [Journaled].
 	Durability Durability
 }
 
-// RestoreSnapshot restores every member of a snapshot, or none. It returns the restored checkpoints,
-// in the order of the snapshot's members. Options may be nil.
+// RestoreSnapshot restores every member of a snapshot, or none. It returns the restored
+// checkpoints, in the order of the snapshot's members. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such snapshot, or a thread to roll back was deleted.
+// Errors: [ErrNotFound] if the snapshot does not exist, or a thread to roll back was deleted.
 func (c *Client) RestoreSnapshot(
 	ctx context.Context, snapshotID string, options *RestoreOptions,
 ) ([]*tuskpointv1.CheckpointRef, error) {
@@ -130,8 +130,8 @@ func (c *Client) RestoreSnapshot(
 	return answer.GetRestored(), err
 }
 
-// DeleteSnapshot deletes a snapshot and releases what it captured, and returns whether there was one.
-// Threads that were restored from it stay. Options may be nil.
+// DeleteSnapshot deletes a snapshot and all data that only the snapshot keeps, and returns whether
+// the snapshot existed. Threads that were restored from it stay. Options may be nil.
 func (c *Client) DeleteSnapshot(
 	ctx context.Context, snapshotID string, options *ChangeOptions,
 ) (bool, error) {

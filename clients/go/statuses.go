@@ -20,7 +20,7 @@ import (
 const (
 	errorDomain  = "tuskpoint.dev"
 	reasonPrefix = "ERROR_REASON_"
-	missingValue = "VALUE" // type of a precondition that a channel's content is stored
+	missingValue = "VALUE" // type of the precondition that a channel's content is stored
 )
 
 // adviceOf has the advice for the user of this client, by reason.
@@ -32,8 +32,8 @@ var adviceOf = map[string]string{
 
 // fromStatus returns the error of a failed call.
 //
-// The service gives a reason with every error. An error without one comes from gRPC, on either side,
-// or from something in between; its message is made here.
+// The service gives a reason with every error. An error without a reason comes from gRPC, on either
+// side, or from an intermediary; its message is built here.
 func fromStatus(failed *status.Status, target string) *Error {
 	failure := &Error{Status: failed.Code(), Message: failed.Message(), status: failed}
 	for _, detail := range failed.Details() {
@@ -62,7 +62,7 @@ func fromStatus(failed *status.Status, target string) *Error {
 	return failure.settled()
 }
 
-// statusOf returns the error in an answer as the status of a call that failed with it.
+// statusOf returns the status of a call that failed with the error in an answer.
 func statusOf(answer *tuskpointv1.CallError) *status.Status {
 	info := &errdetails.ErrorInfo{
 		Domain:   errorDomain,
@@ -86,7 +86,7 @@ func statusOf(answer *tuskpointv1.CallError) *status.Status {
 	}
 	full, err := bare.WithDetails(details...)
 	if err != nil {
-		return bare // of an error that says OK
+		return bare // the error has the status OK
 	}
 	return full
 }
@@ -130,7 +130,7 @@ func (e *Error) settled() *Error {
 	return e
 }
 
-// cancelledBy returns the error of a call that its caller cancelled.
+// cancelledBy returns the error for a call that its caller cancelled.
 func cancelledBy(ctx context.Context, target string) *Error {
 	cause := context.Cause(ctx)
 	if !errors.Is(cause, context.Canceled) {
@@ -144,7 +144,7 @@ func cancelledBy(ctx context.Context, target string) *Error {
 	}
 }
 
-// closedClient returns the error of a call on a closed client.
+// closedClient returns the error for a call on a closed client.
 func closedClient() *Error {
 	return &Error{
 		Status:  codes.FailedPrecondition,
@@ -154,7 +154,7 @@ func closedClient() *Error {
 	}
 }
 
-// explain returns the message of a status that did not come from the service's own table.
+// explain returns the message for a status that does not come from the service's own table.
 func explain(failed *status.Status, target string) string {
 	text := failed.Message()
 	switch failed.Code() {
@@ -178,7 +178,7 @@ func explain(failed *status.Status, target string) string {
 	return fmt.Sprintf("%s answered %s: %s", target, statusName(failed.Code()), text)
 }
 
-// remedy returns what to do where no server answers.
+// remedy returns advice for a target without a server that answers.
 func remedy(target string) string {
 	if !targets.IsLoopback(target) {
 		return "check that it runs and can be reached from here"

@@ -17,8 +17,8 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// resumable is a stream that can be requested again, and what was delivered of it: Q are its requests,
-// F its frames, T its items.
+// resumable is a stream that can be requested again, and the position up to which it was delivered:
+// Q are its requests, F its frames, T its items.
 type resumable[Q, F, T any] interface {
 	// nextRequest returns the request for the rest of the stream.
 	nextRequest() *Q
@@ -30,13 +30,13 @@ type resumable[Q, F, T any] interface {
 	end() error
 }
 
-// following is how a resumable stream is read.
+// following has the parameters for reading a resumable stream.
 type following[Q, F, T any] struct {
 	calls    *caller
 	open     func(context.Context, *Q, ...grpc.CallOption) (grpc.ServerStreamingClient[F], error)
 	start    func() resumable[Q, F, T]
-	patience time.Duration // deadline of each connection without another; 0 is none
-	resumes  bool          // it resumes after an item was delivered
+	patience time.Duration // deadline of each connection whose context has none; 0 means no deadline
+	resumes  bool          // the stream resumes after an item was delivered
 }
 
 // follow reads the stream that start returns.
@@ -49,7 +49,7 @@ func follow[Q, F, T any, C resumable[Q, F, T]](
 	return following[Q, F, T]{calls, open, begun, patience, resumes}.all(ctx)
 }
 
-// all reads the stream, over as many connections as it takes. It ends with an error, or without.
+// all reads the stream, over as many connections as needed. It ends with an error, or without one.
 func (f following[Q, F, T]) all(ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		underway := f.start()
@@ -108,13 +108,13 @@ func (f following[Q, F, T]) connection(
 	}
 }
 
-// connected is the time after which an attempt was connected: trying to connect takes less.
+// connected is the time after which an attempt counts as connected: trying to connect takes less.
 const connected = 30 * time.Second
 
-// resumeAttempts is the attempts of a stream that may resume after a break.
+// resumeAttempts are the attempts of a stream that may resume after a break.
 //
-// The first connection has the retries of any call. After a connection that delivered something or
-// lasted a while, retries continue for the resume timeout. The time restarts after each such
+// The first connection has the retries of any call. After a connection that delivered an item or
+// lasted a while, retries continue for the resume timeout. The timeout restarts after each such
 // connection: a watch may have nothing to deliver for hours.
 type resumeAttempts struct {
 	times     times
@@ -130,7 +130,7 @@ func newResumeAttempts(times times, resumes bool) *resumeAttempts {
 	}
 }
 
-// mayResume reports whether another connection can deliver the rest.
+// mayResume reports whether another connection can deliver the rest of the stream.
 func (p *resumeAttempts) mayResume() bool { return p.resumes || !p.delivered }
 
 func (p *resumeAttempts) wait(ctx context.Context, calls *caller, failure *Error) *Error {
@@ -145,7 +145,7 @@ func (p *resumeAttempts) wait(ctx context.Context, calls *caller, failure *Error
 	return calls.waitFor(ctx, p.tried, failure)
 }
 
-// mapped passes the items of a sequence on as something else, up to the first error.
+// mapped converts the items of a sequence, up to the first error.
 func mapped[A, B any](all iter.Seq2[A, error], convert func(A) (B, bool)) iter.Seq2[B, error] {
 	return func(yield func(B, error) bool) {
 		for item, err := range all {
@@ -161,7 +161,7 @@ func mapped[A, B any](all iter.Seq2[A, error], convert func(A) (B, bool)) iter.S
 	}
 }
 
-// loadStream is the load of one checkpoint.
+// loadStream is the stream of one checkpoint.
 type loadStream struct {
 	request   *tuskpointv1.LoadCheckpointRequest
 	assembler wire.Assembler[tuskpointv1.Checkpoint]
@@ -191,7 +191,7 @@ func (c *loadStream) end() error {
 	return nil
 }
 
-// listStream is a listing.
+// listStream is the stream of a listing.
 type listStream struct {
 	request   *tuskpointv1.ListCheckpointsRequest
 	assembler wire.Assembler[tuskpointv1.Checkpoint]
@@ -211,7 +211,7 @@ func (c *listStream) add(
 
 func (c *listStream) end() error { return c.assembler.End() }
 
-// replayStream is a replay; it resumes after the last checkpoint that it delivered.
+// replayStream is a replay that resumes after the last checkpoint that it delivered.
 type replayStream struct {
 	request   *tuskpointv1.ReplayThreadRequest
 	assembler wire.Assembler[tuskpointv1.Checkpoint]
@@ -232,7 +232,7 @@ func (c *replayStream) add(
 	frame *tuskpointv1.ReplayThreadResponse,
 ) (*tuskpointv1.Checkpoint, bool, error) {
 	complete, err := c.assembler.Add(frame.GetCheckpoint(), frame.GetChunk())
-	// The bound of the request includes its ID, which several namespaces may have.
+	// The request starts at this ID, inclusive, and several namespaces may have the ID.
 	if complete == nil || !c.isNew(complete.GetRef()) {
 		return nil, false, err
 	}
@@ -250,7 +250,7 @@ func (c *replayStream) isNew(ref *tuskpointv1.CheckpointRef) bool {
 
 func (c *replayStream) end() error { return c.assembler.End() }
 
-// watchStream is a watch; it resumes after the last cursor that it delivered, and never ends.
+// watchStream is a watch that resumes after the last cursor that it delivered, and never ends.
 type watchStream struct {
 	request   *tuskpointv1.WatchThreadRequest
 	assembler wire.Assembler[tuskpointv1.ThreadEvent]
@@ -278,7 +278,7 @@ func (c *watchStream) end() error {
 	}
 }
 
-// adoptionStream is an adoption; after a break it delivers only stages that are new.
+// adoptionStream is an adoption that delivers only new stages after a break.
 type adoptionStream struct {
 	request *tuskpointv1.AdoptHandoffRequest // with a request_id
 	stage   AdoptStage

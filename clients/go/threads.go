@@ -13,12 +13,12 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// batch is the most threads, runs or entries of one request or page.
+// batch is the largest number of threads, runs or entries in one request or page.
 const batch = 1000
 
 // GetThread describes a thread: its head, state, agent, retention and so on.
 //
-// Errors: [ErrNotFound] if there is no such thread, for a deleted one too.
+// Errors: [ErrNotFound] if the thread does not exist or was deleted.
 func (c *Client) GetThread(ctx context.Context, threadID string) (*tuskpointv1.Thread, error) {
 	answer, err := c.threads.GetThread(ctx, &tuskpointv1.GetThreadRequest{ThreadId: threadID})
 	return answer.GetThread(), err
@@ -32,17 +32,17 @@ type ThreadOptions struct {
 	// Label lists only threads that have a checkpoint with this label, if not empty.
 	Label string
 
-	// State lists only threads in this state. The default is any.
+	// State lists only threads in this state. The default is any state.
 	State tuskpointv1.ThreadState
 
-	// ChangedAfter lists only threads that changed at this time or later, if not zero.
+	// ChangedAfter lists only threads with their last change at this time or later, if not zero.
 	ChangedAfter time.Time
 
-	// ChangedBefore lists only threads whose last change was earlier, if not zero.
+	// ChangedBefore lists only threads with their last change before this time, if not zero.
 	ChangedBefore time.Time
 
-	// LatestFirst lists by the last change, the latest first. A thread that changes meanwhile may be
-	// missing.
+	// LatestFirst lists by the time of the last change, latest first. A thread that changes during
+	// the listing may be missing.
 	LatestFirst bool
 }
 
@@ -72,8 +72,8 @@ func (c *Client) ListThreads(
 	})
 }
 
-// pages yields the items of all pages: fetch returns those of a page and the token of the next one,
-// which is empty on the last.
+// pages yields the items of all pages: fetch returns the items of a page and the token of the next
+// page, which is empty on the last page.
 func pages[T any](fetch func(token string) ([]T, string, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for token, first := "", true; first || token != ""; first = false {
@@ -95,15 +95,15 @@ func pages[T any](fetch func(token string) ([]T, string, error)) iter.Seq2[T, er
 
 // ChangeOptions are the settings of changes to threads.
 type ChangeOptions struct {
-	// Namespace of the checkpoint that is named; empty is the root. Changes of whole threads have none.
+	// Namespace of the named checkpoint; empty is the root. Changes of whole threads ignore it.
 	Namespace string
 
 	// Durability to wait for. The default is [Journaled].
 	Durability Durability
 }
 
-// Delete deletes all checkpoints and writes of a thread, and returns how many checkpoints those
-// were. A thread that does not exist is no error. Options may be nil.
+// Delete deletes all checkpoints and writes of a thread, and returns how many checkpoints the
+// thread had. A thread that does not exist is not an error. Options may be nil.
 func (c *Client) Delete(
 	ctx context.Context, threadID string, options *ChangeOptions,
 ) (uint64, error) {
@@ -114,10 +114,10 @@ func (c *Client) Delete(
 	return answer.GetDeletedCheckpoints(), err
 }
 
-// SetRetention sets how long a thread is kept after its last change; then it is deleted. The time is
-// in whole seconds, at least one; 0 keeps the thread. Options may be nil.
+// SetRetention sets how long a thread is kept after its last change; the server then deletes the
+// thread. The time is in whole seconds, at least one; 0 keeps the thread. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such thread.
+// Errors: [ErrNotFound] if the thread does not exist.
 func (c *Client) SetRetention(
 	ctx context.Context, threadID string, retention time.Duration, options *ChangeOptions,
 ) error {
@@ -131,11 +131,11 @@ func (c *Client) SetRetention(
 	return err
 }
 
-// SetSearchable sets whether search finds a thread's checkpoints; by default it does. What is forked,
-// copied or restored of a thread that is not searchable is not searchable either, until that is set
-// for it. Options may be nil.
+// SetSearchable sets whether search finds a thread's checkpoints; by default search finds them.
+// Forks, copies and restores of a thread that is not searchable are not searchable either, until
+// they are made searchable. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such thread.
+// Errors: [ErrNotFound] if the thread does not exist.
 func (c *Client) SetSearchable(
 	ctx context.Context, threadID string, searchable bool, options *ChangeOptions,
 ) error {
@@ -145,10 +145,10 @@ func (c *Client) SetSearchable(
 	return err
 }
 
-// Copy copies a thread into one that has no checkpoints, and returns how many were copied. Options
-// may be nil.
+// Copy copies a thread into a thread without checkpoints, and returns how many checkpoints were
+// copied. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such thread, [ErrAlreadyExists] if the new thread has
+// Errors: [ErrNotFound] if the thread does not exist, [ErrAlreadyExists] if the new thread has
 // checkpoints.
 func (c *Client) Copy(
 	ctx context.Context, threadID, newThreadID string, options *ChangeOptions,
@@ -161,8 +161,8 @@ func (c *Client) Copy(
 
 // PruneOptions are the settings of [Client.Prune].
 type PruneOptions struct {
-	// KeepNothing deletes all checkpoints. The default keeps the latest of each namespace and what
-	// it is rebuilt from.
+	// KeepNothing deletes all checkpoints. The default keeps the latest checkpoint of each
+	// namespace and all data to rebuild it.
 	KeepNothing bool
 
 	// Durability to wait for. The default is [Journaled].
@@ -170,7 +170,7 @@ type PruneOptions struct {
 }
 
 // Prune deletes old checkpoints of threads, and returns how many. Threads that do not exist are
-// skipped. Threads are pruned one after another, and up to an error. Options may be nil.
+// skipped. Threads are pruned one after another, up to the first error. Options may be nil.
 func (c *Client) Prune(
 	ctx context.Context, threadIDs []string, options *PruneOptions,
 ) (uint64, error) {
@@ -210,8 +210,9 @@ func (c *Client) DeleteRuns(
 	return deleted, nil
 }
 
-// Manifest yields what the newest catalog leads to of a thread, by namespace and checkpoint ID. The
-// sequence ends with the first error, such as [ErrNotFound] if there is no such thread.
+// Manifest yields the checkpoints of a thread that the newest catalog leads to, by namespace and
+// checkpoint ID. The sequence ends with the first error, such as [ErrNotFound] if the thread does
+// not exist.
 func (c *Client) Manifest(
 	ctx context.Context, threadID string,
 ) iter.Seq2[*tuskpointv1.ManifestEntry, error] {
@@ -223,11 +224,11 @@ func (c *Client) Manifest(
 	})
 }
 
-// StoreManifest stores a thread's manifest as a blob of its own and returns its location; nil if
-// nothing of the thread is certified. `tuskpoint audit manifest` and `tuskpoint-server recover` read
-// the blob; nothing renews it.
+// StoreManifest stores a thread's manifest as a blob of its own and returns its location; nil if no
+// checkpoint of the thread is certified. `tuskpoint audit manifest` and `tuskpoint-server recover`
+// read the blob; nothing renews it.
 //
-// Errors: [ErrNotFound] if there is no such thread.
+// Errors: [ErrNotFound] if the thread does not exist.
 func (c *Client) StoreManifest(ctx context.Context, threadID string) (*Location, error) {
 	answer, err := c.threads.GetManifest(ctx, &tuskpointv1.GetManifestRequest{
 		ThreadId: threadID, PageSize: 1, Store: true,

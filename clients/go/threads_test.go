@@ -118,7 +118,7 @@ func TestLineageDifferencesAndVerdicts(t *testing.T) {
 	stored := must(client.StoreManifest(within(t), thread))(t)
 	want(t, "the hash of the manifest", len(stored.SHA256), 64)
 	if none := must(client.StoreManifest(within(t), fork.NewThreadID))(t); none != nil {
-		want(t, "the hash of the fork's manifest", len(none.SHA256), 64) // it was certified meanwhile
+		want(t, "the hash of the fork's manifest", len(none.SHA256), 64) // certified meanwhile
 	}
 }
 

@@ -14,24 +14,24 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// TrailEntry is calls of one kind that ended within about a second.
+// TrailEntry has the calls of one kind that ended within about one second.
 type TrailEntry struct {
-	// BatchID is the batch that the entry is in.
+	// BatchID is the batch that contains the entry.
 	BatchID string `json:"-"`
 
 	// Certified: the batch is in the blob store.
 	Certified bool `json:"-"`
 
-	// Who is the name of the credential; empty where the server asks for none.
+	// Who is the name of the credential; empty if the server requires none.
 	Who string `json:"who"`
 
 	// Method is the method, such as "SaveCheckpoint".
 	Method string `json:"method"`
 
-	// ThreadID is the thread that the calls named; empty if none.
+	// ThreadID is the thread that the calls named; empty if they named none.
 	ThreadID string `json:"thread_id"`
 
-	// Status is how the calls ended: "OK", or the name of a gRPC status.
+	// Status is the outcome of the calls: "OK", or the name of a gRPC status.
 	Status string `json:"status"`
 
 	// Calls is the number of the calls.
@@ -44,7 +44,7 @@ type TrailEntry struct {
 	Last time.Time `json:"last"`
 }
 
-// Trail yields the entries of the audit trail, the oldest first; it needs the scope "admin". The
+// Trail yields the entries of the audit trail, oldest first; it needs the scope "admin". The
 // sequence ends with the first error.
 //
 // Errors: [ErrDataLoss] if a batch is malformed, or was changed or left out.
@@ -78,7 +78,7 @@ func (c *Client) Trail(ctx context.Context) iter.Seq2[TrailEntry, error] {
 	}
 }
 
-// trailEntries returns the entries of a batch that follows the one with this hash.
+// trailEntries returns the entries of a batch that follows the batch with this hash.
 func trailEntries(batch *tuskpointv1.TrailBatch, previous string) ([]TrailEntry, error) {
 	var content struct {
 		Previous *string      `json:"previous"`

@@ -11,22 +11,23 @@ import (
 )
 
 const (
-	// DefaultValueCacheBytes is how many bytes of values a client keeps; see [WithValueCacheBytes].
+	// DefaultValueCacheBytes is the default size of a client's value cache; see
+	// [WithValueCacheBytes].
 	DefaultValueCacheBytes = 16 << 20
 
-	minCachedBytes = 1024 // to name a digest costs 34 bytes in each load
+	minCachedBytes = 1024 // naming a digest costs 34 bytes in each load
 	maxHeldDigests = 256  // of GetCheckpointRequest.held_digests
-	cachedShare    = 4    // a value above this part of all bytes is not kept
+	cachedShare    = 4    // a value is kept only if its size is at most all bytes divided by this number
 )
 
-// slot is where a checkpoint has a value: in a channel, or in a write after a checkpoint.
+// slot is the position of a value: in a channel, or in a write after a checkpoint.
 type slot struct{ checkpointID, taskID, index, channel string }
 
-// cachedValue is a value that is kept. Its bytes are never changed, and no caller has them.
+// cachedValue is a value in the cache. Its bytes are never changed, and no caller has them.
 type cachedValue struct {
 	kind   string
 	data   []byte
-	digest func() string // computed when it is first asked for
+	digest func() string // computed at its first use
 }
 
 func newCachedValue(value *tuskpointv1.Value) *cachedValue {
@@ -34,10 +35,10 @@ func newCachedValue(value *tuskpointv1.Value) *cachedValue {
 	return &cachedValue{kind, data, sync.OnceValue(func() string { return valueDigest(kind, data) })}
 }
 
-// heldValues are values by their digests, as a load names them.
+// heldValues are cached values by their digests, as a load names them.
 type heldValues map[string]*cachedValue
 
-// digests returns what a request names.
+// digests returns the digests that a request names.
 func (h heldValues) digests() [][]byte {
 	digests := make([][]byte, 0, len(h))
 	for digest := range h {
@@ -78,13 +79,13 @@ func (h heldValues) fill(checkpoint *tuskpointv1.Checkpoint) error {
 }
 
 // valueCache has the larger values of the checkpoint that each thread saved or loaded last, so that
-// loads need not send them again. What was not used for longest goes first.
+// loads need not send them again. The values of the least recently used thread are dropped first.
 type valueCache struct {
 	maxBytes int
 
 	mutex   sync.Mutex
 	size    int
-	newest  list.List // of cachedCheckpoint, the one used last in front
+	newest  list.List // of cachedCheckpoint, the most recently used in front
 	entries map[place]*list.Element
 }
 
@@ -94,7 +95,7 @@ type cachedCheckpoint struct {
 	size   int
 }
 
-// heldFor returns the values that a load names: the largest, if there are too many.
+// heldFor returns the values that a load names: the largest values if there are too many.
 func (c *valueCache) heldFor(where place) heldValues {
 	values := c.get(where)
 	if len(values) > maxHeldDigests {
@@ -123,15 +124,15 @@ func (c *valueCache) get(where place) []*cachedValue {
 	return values
 }
 
-// change is what a save that succeeds does to the values of a place.
+// change is the effect of a successful save on the values of a place.
 type change struct {
 	place     place
 	values    map[slot]*cachedValue
-	unchanged []slot // of the checkpoint before
+	unchanged []slot // slots of the previous checkpoint
 	isWhole   bool   // a checkpoint was saved, and not only writes
 }
 
-// changeOfSave returns the change of a checkpoint, whose values are all inline.
+// changeOfSave returns the change of a checkpoint whose values are all inline.
 func (c *valueCache) changeOfSave(request *tuskpointv1.SaveCheckpointRequest) *change {
 	checkpoint := request.GetCheckpoint()
 	made := c.changeOfWrites(checkpoint.GetRef(), request.GetWrites())
@@ -147,7 +148,7 @@ func (c *valueCache) changeOfSave(request *tuskpointv1.SaveCheckpointRequest) *c
 	return made
 }
 
-// changeOfWrites returns the change of writes, whose values are all inline.
+// changeOfWrites returns the change of writes whose values are all inline.
 func (c *valueCache) changeOfWrites(ref *tuskpointv1.CheckpointRef, writes []*tuskpointv1.PendingWrite) *change {
 	made := &change{place: placeOf(ref), values: map[slot]*cachedValue{}}
 	for position, write := range writes {
@@ -156,7 +157,7 @@ func (c *valueCache) changeOfWrites(ref *tuskpointv1.CheckpointRef, writes []*tu
 	return made
 }
 
-// apply makes a change whose save has succeeded; the checkpoint has this ID.
+// apply applies the change of a successful save; the checkpoint has this ID.
 func (c *valueCache) apply(made *change, checkpointID string) {
 	if c.maxBytes == 0 {
 		return
@@ -187,7 +188,7 @@ func (c *valueCache) apply(made *change, checkpointID string) {
 	c.put(made.place, values)
 }
 
-// loaded keeps the values of a checkpoint that was loaded whole.
+// loaded adds the values of a checkpoint that was loaded whole.
 func (c *valueCache) loaded(checkpoint *tuskpointv1.Checkpoint, held heldValues) {
 	if c.maxBytes == 0 {
 		return
@@ -211,14 +212,14 @@ func (c *valueCache) loaded(checkpoint *tuskpointv1.Checkpoint, held heldValues)
 	c.put(placeOf(ref), values)
 }
 
-// keep adds a value, if it has a size that is kept.
+// keep adds a value, if its size allows it.
 func (c *valueCache) keep(values map[slot]*cachedValue, where slot, value *tuskpointv1.Value) {
 	if size := len(value.GetData()); size >= minCachedBytes && size <= c.maxBytes/cachedShare {
 		values[where] = newCachedValue(value)
 	}
 }
 
-// put replaces the values of a place, and makes room for them.
+// put replaces the values of a place, and drops others to make room.
 func (c *valueCache) put(where place, values map[slot]*cachedValue) {
 	if entry := c.entries[where]; entry != nil {
 		c.remove(entry)
@@ -253,7 +254,7 @@ func placeOf(ref *tuskpointv1.CheckpointRef) place {
 	return place{ref.GetThreadId(), ref.GetCheckpointNs()}
 }
 
-// writtenAt returns where a write is; its position counts if it has no slot of its own.
+// writtenAt returns the slot of a write; without an index of its own, its position counts.
 func writtenAt(ref *tuskpointv1.CheckpointRef, position int, write *tuskpointv1.PendingWrite) slot {
 	if write.Idx != nil {
 		position = int(write.GetIdx())

@@ -1,5 +1,5 @@
-// Command handoff is an agent that plans, is watched while it does, and hands its work to another
-// one, which continues from there.
+// Command handoff runs an agent that plans while a watcher follows, and hands its work off to a
+// second agent, which continues.
 //
 //	tuskpoint-server &
 //	go run ./examples/handoff
@@ -19,7 +19,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint"
 )
 
-// state is what both agents work on.
+// state is the state that both agents work on.
 type state struct {
 	Plan  []string `json:"plan"`
 	Done  []string `json:"done"`
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// run plays both agents and the one who watches.
+// run runs both agents and the watcher.
 func run(ctx context.Context, target string, output io.Writer) error {
 	client, err := tuskpoint.Dial(target)
 	if err != nil {
@@ -55,7 +55,7 @@ func run(ctx context.Context, target string, output io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The descriptor is all that the other agent needs, besides the same blob store.
+	// The second agent needs only the descriptor and the same blob store.
 	message, err := json.Marshal(descriptor)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func run(ctx context.Context, target string, output io.Writer) error {
 	return write(ctx, client, message, thread+"-writer", output)
 }
 
-// plan is the first agent: it saves after each step, and returns how many those were.
+// plan is the first agent: it saves after each step, and returns the number of steps.
 func plan(ctx context.Context, client *tuskpoint.Client, thread string) (int, error) {
 	summaries := []string{"Found two sources.", "Planned the briefing."}
 	now := map[string]any{"plan": []string{"read"}, "done": []string{}, "words": 0}
@@ -78,7 +78,7 @@ func plan(ctx context.Context, client *tuskpoint.Client, thread string) (int, er
 	return len(summaries), nil
 }
 
-// watch prints what happened on a thread, as it happens, up to a number of saves.
+// watch prints the changes of a thread as they happen, up to a number of saves.
 func watch(
 	ctx context.Context, client *tuskpoint.Client, thread string, saves int, output io.Writer,
 ) error {
@@ -95,7 +95,7 @@ func watch(
 	return nil
 }
 
-// write is the second agent: it adopts what it was sent, and continues.
+// write is the second agent: it adopts the hand-off, and continues.
 func write(
 	ctx context.Context, client *tuskpoint.Client, message []byte, thread string, output io.Writer,
 ) error {

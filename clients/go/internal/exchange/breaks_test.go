@@ -76,7 +76,7 @@ func TestWhatMustNotBeDoneTwiceFailsIfItsAnswerIsLost(t *testing.T) {
 			stream.wantFrames(t, "a")
 			save(t, exchange, "b")
 			stream.wantFrames(t, "b")
-			call(t, exchange, saving("c"), nil, false) // it was not sent yet
+			call(t, exchange, saving("c"), nil, false) // the call was not sent yet
 			stream.end(status.Error(codes.Unavailable, reason))
 			server.next(t).wantFrames(t, strings.Fields(expected)...)
 			if reason == "killed" {

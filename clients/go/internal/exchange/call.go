@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// overhead is an upper bound of what a frame has besides its body: number, timeout and length.
+	// overhead is an upper bound of the bytes of a frame besides its body: number, timeout and
+	// length.
 	overhead = 64
 
 	framesField = protowire.Number(2) // of ExchangeRequest
 )
 
-// Call is one call as it is sent: encoded by its caller, so that streams only copy bytes and that
-// one call which cannot be encoded harms no other.
+// Call is one call, encoded by its caller, so that streams only copy bytes and a call that cannot
+// be encoded does no harm to other calls.
 type Call struct {
 	body       []byte               // the encoded frame, without number and timeout
 	large      []*tuskpointv1.Value // values that follow in chunks
-	change     bool                 // it is a save or writes
+	change     bool                 // the call is a save or writes
 	repeatable bool
 }
 
-// NewCall encodes a call: a frame without number and timeout, and the values that it announces as
-// large, in their order. A repeatable call may be sent again though it is not known whether it was
-// applied.
+// NewCall encodes a call: a frame without number and timeout, and the large values that it
+// announces, in order. A repeatable call may be sent again if it is unknown whether it was applied.
 func NewCall(frame *tuskpointv1.Frame, large []*tuskpointv1.Value, repeatable bool) (*Call, error) {
 	body, err := proto.Marshal(frame)
 	if err != nil {
@@ -40,7 +40,7 @@ func NewCall(frame *tuskpointv1.Frame, large []*tuskpointv1.Value, repeatable bo
 	return &Call{body, large, frame.GetGet() == nil, repeatable}, nil
 }
 
-// checkSize returns an error for a call that fits no message.
+// checkSize returns an error for a call that does not fit a message.
 func (c *Call) checkSize(most int) error {
 	if size := len(c.body) + overhead; size > most {
 		return status.Error(codes.ResourceExhausted,
@@ -60,7 +60,7 @@ func appendFrame(message []byte, head *tuskpointv1.Frame, body []byte) ([]byte, 
 	return append(append(message, encoded...), body...), nil
 }
 
-// head returns the part of a frame that differs each time it is sent.
+// head returns the part of a frame that differs for each send.
 func head(id uint64, deadline, now time.Time) *tuskpointv1.Frame {
 	frame := &tuskpointv1.Frame{Id: id}
 	if !deadline.IsZero() {
@@ -69,8 +69,8 @@ func head(id uint64, deadline, now time.Time) *tuskpointv1.Frame {
 	return frame
 }
 
-// encoded returns a message of frames that are encoded already: the bytes of fields that are not
-// parsed are sent as they are.
+// encoded returns a message of encoded frames: the bytes of fields that are not parsed are sent
+// unchanged.
 func encoded(hello *tuskpointv1.Hello, frames []byte) *tuskpointv1.ExchangeRequest {
 	message := &tuskpointv1.ExchangeRequest{Hello: hello}
 	message.ProtoReflect().SetUnknown(frames)

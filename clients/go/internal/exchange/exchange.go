@@ -1,12 +1,12 @@
 // Package exchange makes the saves, writes and loads of many goroutines on few streams.
 //
 // Each stream has one goroutine that writes and one that reads. Calls that arrive while earlier
-// ones are under way wait, and go together in the next message: batches grow with the load, and
-// without load a call goes at once. A stream that breaks is opened again, and what had no answer is
-// sent again first, in its order. The contract is the comment of CheckpointService.Exchange.
+// calls are in progress wait, and go together in the next message: batches grow with the load, and
+// without load a call goes at once. A broken stream is reopened, and the unanswered calls are sent
+// again first, in order. The contract is the comment of CheckpointService.Exchange.
 //
-// The package knows what frames and answers are, and not what they mean: it never looks into a
-// request, and leaves errors in answers to its caller.
+// The package handles frames and answers without their meaning: it never reads a request, and
+// passes errors in answers to its caller.
 package exchange
 
 import (
@@ -20,11 +20,11 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// largeFrame is the size in bytes above which a frame goes on the second stream, where it delays no
-// small one.
+// largeFrame is the size in bytes above which a frame is sent on the second stream, where it delays
+// no small frame.
 const largeFrame = 256 << 10
 
-// Config is how an exchange opens its streams and reads their errors.
+// Config opens the streams of an exchange and classifies their errors.
 type Config struct {
 	// Open opens a stream.
 	Open func(context.Context) (tuskpointv1.CheckpointService_ExchangeClient, error)
@@ -32,21 +32,22 @@ type Config struct {
 	// Failure returns what decides about another attempt after the error of a stream.
 	Failure func(error) retry.Failure
 
-	// Credential returns the credential of a stream that is opened now. It is only compared: once it
-	// changes, calls use a new stream, also those of a stream that was refused.
+	// Credential returns the credential of a new stream. The exchange only compares credentials:
+	// after a change, all calls use a new stream, also the calls of a stream that was refused.
 	Credential func() string
 
-	// Closed is the error of calls on an exchange that is closed.
+	// Closed is the error of calls on a closed exchange.
 	Closed error
 
 	// MaxMessageBytes is the size of the largest message to send.
 	MaxMessageBytes int
 }
 
-// Exchange makes calls. It may be used by any number of goroutines at once. Make one with [New].
+// Exchange makes calls. Any number of goroutines may use it at once. Create one with [New].
 //
-// Small and large frames go on streams of their own, each with its own session. Calls on one stream
-// take effect in their order; a call that begins after another was answered always follows it.
+// Small and large frames have streams of their own, each with its own session. Calls on one stream
+// take effect in order; a call that starts after the answer to another call always follows that
+// call.
 type Exchange struct {
 	small, large *lane
 	cancel       context.CancelFunc
@@ -62,8 +63,8 @@ func New(config Config) *Exchange {
 	return made
 }
 
-// Close ends the streams. Calls under way and later ones fail with [Config.Closed]. It returns when
-// no goroutine is left.
+// Close ends the streams. Calls in progress and later calls fail with [Config.Closed]. Close
+// returns when no goroutine is left.
 func (e *Exchange) Close() {
 	e.cancel()
 	e.small.close()
@@ -71,10 +72,10 @@ func (e *Exchange) Close() {
 	e.running.Wait()
 }
 
-// Do makes a call and returns its last answer, which may hold an error. After a break of the stream
-// the call is sent again where that can help and is safe, as long as attempts begin before giveUp.
-// Otherwise it returns the error that broke the stream; if the context ends first, its status. The
-// answer to a call whose context ended is dropped.
+// Do makes a call and returns its last answer, which may contain an error. After a break of the
+// stream the call is sent again where that can help and is safe, as long as attempts start before
+// giveUp. Otherwise Do returns the error that broke the stream; if the context ends first, the
+// status of the context. The answer to a call whose context ended is dropped.
 func (e *Exchange) Do(
 	ctx context.Context, call *Call, giveUp time.Time,
 ) (*tuskpointv1.Answer, error) {
@@ -96,7 +97,7 @@ func (e *Exchange) Do(
 	case <-ctx.Done():
 		lane.leave(waiting)
 		select {
-		case result := <-waiting.done: // it came at the same time
+		case result := <-waiting.done: // the answer arrived at the same time
 			return result.answer, result.err
 		default:
 			return nil, status.FromContextError(ctx.Err()).Err()

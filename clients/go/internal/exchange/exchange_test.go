@@ -22,12 +22,12 @@ func TestWhatWaitsGoesTogetherInItsOrder(t *testing.T) {
 	stream.wantFrames(t, "a")
 	b := save(t, exchange, "b")
 	stream.wantFrames(t, "b")
-	// Two messages without an answer are the most.
+	// At most two messages may be unanswered.
 	c, d, e, f := save(t, exchange, "c"), save(t, exchange, "d"), load(t, exchange, "e"), save(t, exchange, "f")
 	stream.answer(t, saved(1))
 	a.wantSaved(t, 1)
 	stream.wantFrames(t, "c", "d", "e", "f")
-	// Answers come in any order.
+	// Answers arrive in any order.
 	stream.answer(t, saved(6), saved(3))
 	stream.answer(t, saved(2))
 	stream.answer(t, saved(5), saved(4))
@@ -77,7 +77,7 @@ func TestASaveIsDoneWithItsLastAnswer(t *testing.T) {
 	journaled := saved(1)
 	journaled.Last = false
 	stream.answer(t, journaled)
-	stream.wantFrames(t, "c") // what is journaled is no message without an answer any more
+	stream.wantFrames(t, "c") // a journaled save no longer counts as an unanswered message
 	stream.answer(t, saved(3))
 	c.wantSaved(t, 3)
 	select {
@@ -207,7 +207,7 @@ func TestNothingIsLeftOfAClosedExchange(t *testing.T) {
 			t.Errorf("the outcome is %v, %v", result.answer, result.err)
 		}
 	}
-	// A goroutine that has done everything is seen for a moment while it exits.
+	// A goroutine that has finished stays visible for a moment while it exits.
 	for deadline := time.Now().Add(time.Minute); ; runtime.Gosched() {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
@@ -218,5 +218,5 @@ func TestNothingIsLeftOfAClosedExchange(t *testing.T) {
 			t.Fatalf("a goroutine is left:\n%s", stacks)
 		}
 	}
-	exchange.Close() // which does nothing
+	exchange.Close() // no operation
 }

@@ -18,26 +18,27 @@ import (
 )
 
 const (
-	// maxUnanswered is how many messages with changes may be under way, none of whose changes has an
-	// answer yet. The server commits a message at once, so this fills the time of one commit with the
-	// collecting of the next. Loads do not count: one that reads the blob store delays no save.
+	// maxUnanswered is the largest number of messages with changes that have no answer at all. The
+	// server commits a message at once, so the next message is collected during the commit of the
+	// previous one. Loads do not count: a load that reads the blob store delays no save.
 	maxUnanswered = 2
 
 	maxBatchBytes = 4 << 20
 	sessionBytes  = 16
 )
 
-// pending is a call that waits for its answer. Its lane's mutex guards what may change.
+// pending is a call that waits for its answer. The mutex of its lane guards the fields that may
+// change.
 type pending struct {
 	call     *Call
 	giveUp   time.Time
 	deadline time.Time // zero: none
 	done     chan outcome
 
-	id       uint64 // number on the stream that it was sent on
-	sent     *batch // the message that it was sent with; nil as long as it was not
-	answered bool   // it has an answer on that stream, if not its last
-	left     bool   // nobody waits for it any more
+	id       uint64 // number on the stream that carries the call
+	sent     *batch // the message that carried the call; nil until it was sent
+	answered bool   // the call has an answer on that stream, though not the last one
+	left     bool   // the caller no longer waits for the answer
 }
 
 type outcome struct {
@@ -45,30 +46,30 @@ type outcome struct {
 	err    error
 }
 
-// batch is one message that was sent.
+// batch is one sent message.
 type batch struct {
 	calls    []*pending
-	answered bool // it does not count as under way: a change of it has an answer, or it has none
+	answered bool // no longer in progress: a change of it has an answer, or it has no change
 }
 
-// lane is the calls of one session, and the stream that carries them while there is one.
+// lane has the calls of one session, and the stream that carries them.
 type lane struct {
 	config  *Config
 	ctx     context.Context // ends when the lane is closed
 	running *sync.WaitGroup
 	session []byte
-	wake    chan struct{} // something has changed for the goroutine that writes
+	wake    chan struct{} // wakes the goroutine that writes
 
 	mutex      sync.Mutex
-	begun      bool // there is a goroutine that writes
+	begun      bool // the goroutine that writes is running
 	closed     bool
-	waiting    []*pending // not sent on the present stream, in order
+	waiting    []*pending // not sent on the current stream, in order
 	attempt    uint64     // streams opened so far
 	failures   int        // streams that broke since the last answer
 	sent       map[uint64]*pending
 	lastID     uint64
 	unanswered int
-	draining   bool // nothing more is sent on the present stream
+	draining   bool // nothing more is sent on the current stream
 }
 
 func newLane(ctx context.Context, config *Config, running *sync.WaitGroup) *lane {
@@ -80,7 +81,7 @@ func newLane(ctx context.Context, config *Config, running *sync.WaitGroup) *lane
 	}
 }
 
-// add puts a call at the end of those that wait.
+// add appends a call to the waiting calls.
 func (l *lane) add(call *pending) error {
 	if err := call.call.checkSize(l.config.MaxMessageBytes); err != nil {
 		return err
@@ -100,7 +101,7 @@ func (l *lane) add(call *pending) error {
 	return nil
 }
 
-// leave takes a call back that nobody waits for. If it was sent, its answer is dropped.
+// leave removes a call whose caller no longer waits. If the call was sent, its answer is dropped.
 func (l *lane) leave(call *pending) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -110,7 +111,7 @@ func (l *lane) leave(call *pending) {
 	}
 }
 
-// close lets no further call in.
+// close refuses further calls.
 func (l *lane) close() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -125,7 +126,8 @@ func (l *lane) changed() {
 	}
 }
 
-// next returns the calls of the next message, marked as sent; nil if none may be sent now.
+// next returns the calls of the next message, marked as sent; nil if none may be sent at the
+// moment.
 func (l *lane) next() *batch {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -148,7 +150,7 @@ func (l *lane) next() *batch {
 			made.answered = false
 		}
 		if len(call.call.large) > 0 {
-			break // its chunks follow
+			break // the chunks of the call follow
 		}
 	}
 	made.calls = slices.Clone(l.waiting[:count])
@@ -159,7 +161,7 @@ func (l *lane) next() *batch {
 	return made
 }
 
-// take takes a message of the server.
+// take processes a message of the server.
 func (l *lane) take(response *tuskpointv1.ExchangeResponse) error {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -183,9 +185,9 @@ func (l *lane) take(response *tuskpointv1.ExchangeResponse) error {
 	return nil
 }
 
-// outdated reports whether the waiting calls need another stream, because this one was opened with a
-// credential that was replaced. That is so once every change that was sent has an answer: waits for
-// certification and loads begin again.
+// outdated reports whether the waiting calls need another stream, because the stream was opened
+// with a credential that was replaced. The answer is true only after every sent change has an
+// answer: waits for certification and loads restart.
 func (l *lane) outdated(shown string) bool {
 	if l.idle() || l.config.Credential() == shown {
 		return false
@@ -201,7 +203,7 @@ func (l *lane) outdated(shown string) bool {
 	return true
 }
 
-// opening begins the next stream; it returns the head of its first message.
+// opening starts the next stream; it returns the head of the stream's first message.
 func (l *lane) opening() *tuskpointv1.Hello {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -210,8 +212,8 @@ func (l *lane) opening() *tuskpointv1.Hello {
 	return &tuskpointv1.Hello{Session: l.session, Attempt: l.attempt}
 }
 
-// broken decides about the calls without an answer once their stream has ended. Those that are sent
-// again come before all others, in their order. It returns the pause before the next stream.
+// broken decides about the unanswered calls after their stream has ended. Calls that are sent again
+// come before all other calls, in order. It returns the pause before the next stream.
 func (l *lane) broken(err error, opened, replaced bool) time.Duration {
 	failure := l.config.Failure(err)
 	l.mutex.Lock()
@@ -246,7 +248,7 @@ func (l *lane) broken(err error, opened, replaced bool) time.Duration {
 		if !opened || failure.Worth(true) {
 			judge(call, true)
 		} else {
-			staying = append(staying, call) // the error was about others
+			staying = append(staying, call) // the error concerned other calls
 		}
 	}
 	l.waiting = staying

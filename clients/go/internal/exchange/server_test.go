@@ -25,7 +25,7 @@ type server struct {
 	opened chan *session
 }
 
-// session is one stream, as the server sees it.
+// session is one stream from the server's side.
 type session struct {
 	stream   tuskpointv1.CheckpointService_ExchangeServer
 	received chan *tuskpointv1.ExchangeRequest
@@ -55,19 +55,20 @@ func (s *server) Exchange(stream tuskpointv1.CheckpointService_ExchangeServer) e
 	}
 }
 
-// next returns the next stream that is opened.
+// next returns the next stream that a client opens.
 func (s *server) next(t *testing.T) *session {
 	t.Helper()
 	return receive(t, s.opened)
 }
 
-// message returns what the client sends next.
+// message returns the next message of the client.
 func (s *session) message(t *testing.T) *tuskpointv1.ExchangeRequest {
 	t.Helper()
 	return receive(t, s.received)
 }
 
-// wantFrames fails the test unless the next message has just these frames; it returns their numbers.
+// wantFrames fails the test unless the next message has exactly these frames; it returns their
+// numbers.
 func (s *session) wantFrames(t *testing.T, names ...string) []uint64 {
 	t.Helper()
 	var got []string
@@ -127,7 +128,8 @@ func receive[T any](t *testing.T, from chan T) T {
 	}
 }
 
-// begin runs a server and returns it with an exchange on it. Its failures are the plain statuses.
+// begin runs a server and returns it with an exchange. Failures of the exchange are the plain
+// statuses.
 func begin(t *testing.T, change func(*Config)) (*server, *Exchange) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -170,7 +172,7 @@ func begin(t *testing.T, change func(*Config)) (*server, *Exchange) {
 	return made, exchange
 }
 
-// noting is a context that notes when a call begins to wait for its answer.
+// noting is a context that records when a call starts to wait for its answer.
 type noting struct {
 	context.Context
 	waits chan struct{}
@@ -184,7 +186,7 @@ func (n noting) Done() <-chan struct{} {
 	return n.Context.Done()
 }
 
-// running is a call under way.
+// running is a call in progress.
 type running struct {
 	done   chan outcome
 	cancel context.CancelFunc
@@ -205,7 +207,7 @@ func (r running) wantError(t *testing.T, code codes.Code) {
 	}
 }
 
-// call begins a call and returns when it waits.
+// call starts a call and returns when the call waits.
 func call(
 	t *testing.T, exchange *Exchange, frame *tuskpointv1.Frame, large []*tuskpointv1.Value, repeatable bool,
 ) running {

@@ -17,7 +17,7 @@ import (
 // errReplaced ends a stream on this side. Its calls may continue with another credential.
 var errReplaced = status.Error(codes.Unauthenticated, "the credential was replaced")
 
-// run carries the calls of a lane until it is closed, on as many streams as it takes.
+// run carries the calls of a lane until it is closed, on as many streams as needed.
 func (l *lane) run() {
 	defer l.running.Done()
 	for l.ctx.Err() == nil {
@@ -41,8 +41,8 @@ func (l *lane) run() {
 	l.fail(l.config.Closed)
 }
 
-// stream opens a stream and writes on it until it ends. It returns whether it was opened, and why it
-// ended. The stream is closed on this side then, and nobody reads it any more.
+// stream opens a stream and writes on it until it ends. It returns whether the stream was opened,
+// and the cause of its end. The stream is then closed on this side, and no goroutine reads it.
 func (l *lane) stream(shown string) (bool, error) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	defer cancel()
@@ -54,14 +54,14 @@ func (l *lane) stream(shown string) (bool, error) {
 	go func() { ended <- l.read(stream, cancel) }()
 	err = l.write(stream, shown, ended)
 	if errors.Is(err, io.EOF) {
-		return true, <-ended // the reader knows why
+		return true, <-ended // the reader returns the cause
 	}
 	cancel()
 	<-ended
 	return true, err
 }
 
-// read takes the answers of a stream until it ends.
+// read processes the answers of a stream until the stream ends.
 func (l *lane) read(
 	stream tuskpointv1.CheckpointService_ExchangeClient, cancel context.CancelFunc,
 ) error {
@@ -81,7 +81,8 @@ func (l *lane) read(
 	}
 }
 
-// write sends what waits until the stream ends. It returns why, or io.EOF if the reader knows.
+// write sends waiting calls until the stream ends. It returns the cause, or io.EOF if the reader
+// knows the cause.
 func (l *lane) write(
 	stream tuskpointv1.CheckpointService_ExchangeClient, shown string, ended chan error,
 ) error {

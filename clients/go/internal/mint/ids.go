@@ -1,4 +1,5 @@
-// Package mint makes what a new checkpoint needs and its parent decides: an ID and versions.
+// Package mint generates the parts of a new checkpoint that depend on its parent: an ID and
+// versions.
 package mint
 
 import (
@@ -12,9 +13,9 @@ import (
 )
 
 // Checkpoint IDs are UUIDs of version 6 (RFC 9562, section 5.6), whose order as texts is their
-// order in time. A client mints the ID of what it saves, so that a save whose answer was lost can
-// be sent again without being made twice. After an ID of a caller's own that no UUIDv6 sorts after,
-// such as cp-001, come that ID, a dash and a UUIDv6.
+// order in time. A client mints the ID of each checkpoint that it saves, so that a save whose
+// answer was lost can be sent again without a duplicate. If no UUIDv6 sorts after a caller's own
+// ID, such as cp-001, the next ID is that ID, a dash and a UUIDv6.
 
 // gregorianOffset is the time between 1582-10-15 and the Unix epoch, in units of 100 ns.
 const gregorianOffset = 0x01B21DD213814000
@@ -24,14 +25,14 @@ const maxIDBytes = 128
 var uuid6Behind = regexp.MustCompile(
 	`(?s)^(.*-)([0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})$`)
 
-// ID returns a checkpoint ID of this moment that is lexically greater than another one, which
-// may be empty.
+// ID returns a checkpoint ID of this moment that is lexically greater than above, which may be
+// empty.
 func ID(above string) (string, error) {
 	return idAt(uint64(time.Now().UnixNano()/100)+gregorianOffset, rand.Uint64(), above)
 }
 
-// idAt returns the ID of a moment, or the next one above another ID if that is later. Ticks are
-// units of 100 ns since 1582-10-15; 62 bits of entropy are used.
+// idAt returns the ID of a moment, or the next ID after above if that is later. Ticks are units of
+// 100 ns since 1582-10-15; 62 bits of entropy are used.
 func idAt(ticks, entropy uint64, above string) (string, error) {
 	prefix, last := "", above
 	if behind := uuid6Behind.FindStringSubmatch(above); behind != nil {
@@ -59,7 +60,7 @@ func uuid6(ticks, entropy uint64) string {
 		high>>32, high>>16&0xFFFF, high&0xFFFF, low>>48, low&(1<<48-1))
 }
 
-// ticksOf returns the time of a UUIDv6; 0 if the ID is none.
+// ticksOf returns the time of a UUIDv6; 0 if the ID is not a UUIDv6.
 func ticksOf(id string) uint64 {
 	digits := strings.ReplaceAll(id, "-", "")
 	if decoded, err := hex.DecodeString(digits); err != nil || len(decoded) != 16 {

@@ -9,8 +9,8 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// Version returns a version above all of a checkpoint's, in the kind that they have. A thread
-// that has none begins with 1 as a text. Text versions count up in their leading number,
+// Version returns a version above all versions of a checkpoint, of the same kind. A checkpoint
+// without versions starts with 1 as a text. Text versions count up in their leading number,
 // zero-padded to the 32 digits that LangGraph writes.
 func Version(all []*tuskpointv1.Version) (*tuskpointv1.Version, error) {
 	var newest *tuskpointv1.Version

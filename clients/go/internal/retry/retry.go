@@ -1,9 +1,9 @@
-// Package retry decides whether a failed call is made again, and after which pause. It makes no
-// calls and knows nothing of messages.
+// Package retry decides whether a failed call is repeated, and after which pause. It makes no calls
+// and does not depend on messages.
 //
-// Calls are repeated by this client and not by gRPC's service config, which knows neither reasons
-// nor RetryInfo nor which calls may be sent twice, and ends after 5 attempts: too early to sit out
-// the restart of a server.
+// This client repeats calls itself, because gRPC's service config knows neither reasons nor
+// RetryInfo nor which calls may be sent twice, and ends after 5 attempts: too early to outlast the
+// restart of a server.
 package retry
 
 import (
@@ -21,27 +21,27 @@ const (
 	maxDelay     = 2 * time.Second        // the upper bound grows up to this
 )
 
-// nothingStored has the reasons that mean that the server stored nothing: even a call that
-// must not be applied twice may be sent again.
+// nothingStored has the reasons that mean that the server stored nothing: even a call that must not
+// be applied twice may be sent again.
 var nothingStored = map[string]bool{
 	"DRAINING": true, "JOURNAL_UNAVAILABLE": true, "BACKLOG_FULL": true,
 }
 
-// Failure is what decides about another attempt.
+// Failure has the parts of an error that decide about another attempt.
 type Failure struct {
 	Status codes.Code
-	Reason string        // the contract's reason; empty if there is none
+	Reason string        // reason of the contract; empty if there is none
 	After  time.Duration // pause that the server asks for; 0 if it asks for none
-	Final  bool          // waiting cannot help, whatever the status says
+	Final  bool          // waiting cannot help, whatever the status
 }
 
 // Worth reports whether a failed call can succeed by waiting, and may be sent again. A call is
-// repeatable if it may be sent again though it is not known whether it was applied.
+// repeatable if it may be sent again when it is unknown whether it was applied.
 //
-// UNAVAILABLE is repeated after AIP-194 (google.aip.dev/194). So is CANCELLED that the caller did
-// not ask for: the other side dropped the call. RESOURCE_EXHAUSTED is repeated only if the server
-// says when. ABORTED and DEADLINE_EXCEEDED never are: the one needs a decision, the other has used
-// up its time.
+// UNAVAILABLE is retried after AIP-194 (google.aip.dev/194). So is CANCELLED that the caller did
+// not cause: the other side dropped the call. RESOURCE_EXHAUSTED is retried only if the server
+// names a pause. ABORTED and DEADLINE_EXCEEDED are never retried: the first needs a decision, the
+// second has used up its time.
 func (f Failure) Worth(repeatable bool) bool {
 	if f.Final || (!repeatable && !nothingStored[f.Reason]) {
 		return false
@@ -55,28 +55,28 @@ func (f Failure) Worth(repeatable bool) bool {
 	return false
 }
 
-// Pause returns the time to wait after a number of failures in a row: exponential backoff with full
-// jitter, random being in [0, 1). A pause that the server asked for is a floor that the jitter is
-// added to, so that clients which were refused together do not return together.
+// Pause returns the time to wait after a number of consecutive failures: exponential backoff with
+// full jitter; random is in [0, 1). The jitter is added to a pause that the server asked for, so
+// that clients which were refused together do not return together.
 func (f Failure) Pause(failures int, random float64) time.Duration {
 	bound := min(float64(maxDelay), float64(initialDelay)*math.Exp2(float64(failures-1)))
 	return f.After + time.Duration(random*bound)
 }
 
-// Attempts are those of one call. Make them with [New].
+// Attempts are the attempts of one call. Create them with [New].
 type Attempts struct {
 	Most       int       // most attempts, the first included
-	GiveUp     time.Time // no attempt begins at this time or later
+	GiveUp     time.Time // no attempt starts at this time or later
 	Repeatable bool      // see [Failure.Worth]
 	failures   int
 }
 
-// New returns the attempts of a call that is tried again for some time.
+// New returns the attempts of a call that is retried for some time.
 func New(patience time.Duration, repeatable bool) *Attempts {
 	return &Attempts{Most: maxAttempts, GiveUp: time.Now().Add(patience), Repeatable: repeatable}
 }
 
-// pause returns the time to wait before the next attempt, or false if there is none.
+// pause returns the time to wait before the next attempt, or false if no attempt is left.
 func (a *Attempts) pause(now, deadline time.Time, failure Failure, random float64) (time.Duration, bool) {
 	a.failures++
 	if a.failures >= a.Most || !failure.Worth(a.Repeatable) {
@@ -86,13 +86,13 @@ func (a *Attempts) pause(now, deadline time.Time, failure Failure, random float6
 	return pause, Before(now.Add(pause), a.GiveUp, deadline)
 }
 
-// Before reports whether an attempt at a time begins before a call gives up, and before its deadline
-// if it has one (the zero time is none).
+// Before reports whether an attempt at a time starts before a call gives up, and before its
+// deadline if it has one (the zero time means no deadline).
 func Before(next, giveUp, deadline time.Time) bool {
 	return next.Before(giveUp) && (deadline.IsZero() || next.Before(deadline))
 }
 
-// Wait waits for the next attempt of a call that failed. It returns false at once if there is none,
+// Wait waits for the next attempt of a failed call. It returns false at once if no attempt is left,
 // and when the context ends.
 func (a *Attempts) Wait(ctx context.Context, failure Failure) bool {
 	deadline, _ := ctx.Deadline()
@@ -100,7 +100,7 @@ func (a *Attempts) Wait(ctx context.Context, failure Failure) bool {
 	return again && Sleep(ctx, pause)
 }
 
-// Sleep waits for some time. It returns false if the context ended before.
+// Sleep waits for some time. It returns false if the context ended earlier.
 func Sleep(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()

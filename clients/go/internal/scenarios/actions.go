@@ -15,10 +15,10 @@ import (
 
 const connectTime = 2 * time.Second
 
-// fields are those of an object in a result.
+// fields are the fields of an object in a result.
 type fields = map[string]any
 
-// action is a call of the client's own layer, given what a step says with it.
+// action is a call of the client's own layer, with the arguments of a step.
 type action func(where world, client *tuskpoint.Client, with any) (any, error)
 
 var actions = map[string]action{
@@ -35,7 +35,7 @@ var actions = map[string]action{
 	"connect": connect,
 }
 
-// doing returns an action that reads what it is given into a W, and refuses what that lacks.
+// doing returns an action that decodes its arguments into a W, and refuses unknown arguments.
 func doing[W any](do func(context.Context, *tuskpoint.Client, W) (any, error)) action {
 	return func(_ world, client *tuskpoint.Client, with any) (any, error) {
 		var given W
@@ -248,7 +248,7 @@ func remove(ctx context.Context, client *tuskpoint.Client, with withThread) (any
 	return fields{"deleted": deleted}, err
 }
 
-// connect opens a client, asks for the server's info and closes it.
+// connect opens a client, requests the server's info and closes the client.
 func connect(where world, _ *tuskpoint.Client, with any) (any, error) {
 	given := struct {
 		Target string `json:"target"`

@@ -70,13 +70,13 @@ func callContract(client *tuskpoint.Client, name string, step map[string]any) (a
 	})
 }
 
-// converse sends all requests and returns the answers, up to those that are enough.
+// converse sends all requests and returns the answers until enough reports true.
 func converse(
 	stream grpc.ClientStream, requests []proto.Message, kind protoreflect.MessageDescriptor,
 	enough func(taken int) bool,
 ) (any, error) {
 	for _, request := range requests {
-		// EOF: the server has ended the stream, and its answer says why.
+		// EOF: the server has ended the stream, and its answer has the cause.
 		if err := stream.SendMsg(request); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
@@ -121,7 +121,7 @@ func methodOf(name string) (protoreflect.MethodDescriptor, error) {
 	return described.Methods().ByName(protoreflect.Name(method)), nil
 }
 
-// messageOf makes a message of proto3 JSON.
+// messageOf builds a message from proto3 JSON.
 func messageOf(kind protoreflect.MessageDescriptor, given any) (proto.Message, error) {
 	found, err := protoregistry.GlobalTypes.FindMessageByName(kind.FullName())
 	if err != nil {

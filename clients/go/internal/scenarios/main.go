@@ -1,8 +1,9 @@
-// Command scenarios plays the interop scenarios with the Go client.
+// Command scenarios runs the interop scenarios with the Go client.
 //
 //	scenarios scenarios.json world.json
 //
-// What it reads and prints is in tests/interop/scenarios/README.md of the repository.
+// The format of the input and of the output is in tests/interop/scenarios/README.md of the
+// repository.
 package main
 
 import (
@@ -21,14 +22,14 @@ type document struct {
 	Scenarios []scenario `json:"scenarios"`
 }
 
-// scenario is steps that are played in order.
+// scenario is a list of steps that run in order.
 type scenario struct {
 	Name   string           `json:"name"`
 	Steps  []map[string]any `json:"steps"`
 	Export []string         `json:"export"`
 }
 
-// world is the server, the credentials and the dead address of a run.
+// world has the server, the credentials and the dead address of a run.
 type world struct {
 	Client     string            `json:"client"`
 	Target     string            `json:"target"`
@@ -37,7 +38,7 @@ type world struct {
 	DeadTarget string            `json:"dead_target"`
 }
 
-// outcome is what became of a scenario.
+// outcome is the result of a scenario.
 type outcome struct {
 	Name    string         `json:"name"`
 	OK      bool           `json:"ok"`
@@ -47,7 +48,7 @@ type outcome struct {
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout)) }
 
-// run plays all scenarios and returns the exit status.
+// run runs all scenarios and returns the exit status.
 func run(arguments []string, output io.Writer) int {
 	scenarios, player, err := begin(arguments)
 	if err != nil {

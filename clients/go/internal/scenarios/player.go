@@ -21,7 +21,7 @@ const (
 // player makes the calls of steps.
 type player struct {
 	world   world
-	clients map[string]*tuskpoint.Client // by whom they call as
+	clients map[string]*tuskpoint.Client // by identity
 }
 
 func newPlayer(where world) *player {
@@ -34,7 +34,7 @@ func (p *player) close() {
 	}
 }
 
-// client returns the client that calls as someone.
+// client returns the client of an identity.
 func (p *player) client(identity string) (*tuskpoint.Client, error) {
 	if client := p.clients[identity]; client != nil {
 		return client, nil
@@ -50,7 +50,7 @@ func (p *player) client(identity string) (*tuskpoint.Client, error) {
 	return client, err
 }
 
-// play plays the steps of a scenario up to the first that does not come out as expected.
+// play runs the steps of a scenario up to the first step with an unexpected result.
 func (p *player) play(played scenario) outcome {
 	variables := map[string]any{
 		"client":      p.world.Client,
@@ -78,7 +78,7 @@ func (p *player) play(played scenario) outcome {
 	return passed
 }
 
-// step plays one step and binds its variables. It returns what went wrong.
+// step runs one step and binds its variables. It returns the problem, if any.
 func (p *player) step(given map[string]any, variables map[string]any) error {
 	filled := map[string]any{}
 	for key, value := range given {
@@ -146,7 +146,7 @@ func bind(given, result any, variables map[string]any) error {
 	return nil
 }
 
-// unlike returns how an error differs from what was expected; nil if it does not.
+// unlike returns how an error differs from the expected error; nil if it does not differ.
 func unlike(expected any, err error) error {
 	var failure *tuskpoint.Error
 	if !errors.As(err, &failure) {

@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// The values of scenarios: variables and made values put in, results matched. Values are what
-// decode makes of JSON; numbers are json.Number.
+// The values of scenarios: variables and generated values are inserted, results are matched. Values
+// have the types of decode; numbers are json.Number.
 
 const shownBytes = 300
 
@@ -44,7 +44,7 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
-// plain returns a value as JSON has it.
+// plain returns a value with the types of decoded JSON.
 func plain(value any) (any, error) {
 	text, err := encode(value)
 	if err != nil {
@@ -54,7 +54,7 @@ func plain(value any) (any, error) {
 	return read, decode(text, &read)
 }
 
-// fill returns a value with its variables and made values put in.
+// fill returns a value with its variables and generated values inserted.
 func fill(value any, variables map[string]any) (any, error) {
 	switch given := value.(type) {
 	case string:
@@ -113,10 +113,10 @@ func fillText(text string, variables map[string]any) (any, error) {
 	return filled, unknown
 }
 
-// makers make values on the spot.
+// makers generate values.
 var makers map[string]func(details any, variables map[string]any) (any, error)
 
-func init() { // here, because makers fill what they are given
+func init() { // here, because makers call fill
 	makers = map[string]func(any, map[string]any) (any, error){
 		"$text":        repeatedText,
 		"$base64":      repeatedBytes,
@@ -162,7 +162,8 @@ func textOfJSON(details any, variables map[string]any) (any, error) {
 	return base64.StdEncoding.EncodeToString(text), err
 }
 
-// at returns the value at a path such as "checkpoint.ref" or "0.thread_id"; the empty path is all.
+// at returns the value at a path such as "checkpoint.ref" or "0.thread_id"; the empty path is the
+// result.
 func at(result any, path string) (any, error) {
 	if path == "" {
 		return result, nil
@@ -188,7 +189,7 @@ func at(result any, path string) (any, error) {
 	return result, nil
 }
 
-// check returns where and how a result does not match; nil if it does.
+// check returns where and how a result does not match; nil if it matches.
 func check(expected, actual any, where string) error {
 	switch wanted := expected.(type) {
 	case map[string]any:
@@ -280,7 +281,7 @@ func sizeOf(value any) int {
 	return -1
 }
 
-// equal compares what is no list and no object; numbers by value.
+// equal compares values that are neither lists nor objects; numbers by value.
 func equal(a, b any) bool {
 	first, isNumber := a.(json.Number)
 	second, isAlso := b.(json.Number)

@@ -18,26 +18,26 @@ import (
 	"time"
 )
 
-// Security is what a server with TLS and tokens is run with, and what its clients need.
+// Security has the arguments of a server with TLS and tokens, and the files for its clients.
 type Security struct {
-	// CAFile has the certificate of who signed the others.
+	// CAFile has the certificate of the authority that signed the other certificates.
 	CAFile string
 
 	// ServerCert and ServerKey are the server's certificate, for 127.0.0.1 and localhost.
 	ServerCert, ServerKey string
 
-	// ClientCert and ClientKey are a certificate for a client.
+	// ClientCert and ClientKey are a certificate for a client, and its key.
 	ClientCert, ClientKey string
 
 	tokenFile string
 }
 
-// Arguments returns the arguments of such a server.
+// Arguments returns the arguments of a server with TLS and tokens.
 func (s *Security) Arguments() []string {
 	return []string{"--tls-cert", s.ServerCert, "--tls-key", s.ServerKey, "--tokens", s.tokenFile}
 }
 
-// Secure makes certificates and an empty token file in a directory.
+// Secure creates certificates and an empty token file in a directory.
 func Secure(directory string) (*Security, error) {
 	made := &Security{tokenFile: filepath.Join(directory, "tokens.toml")}
 	root, rootKey, err := signed("ca", nil, nil)
@@ -56,7 +56,7 @@ func Secure(directory string) (*Security, error) {
 	return made, nil
 }
 
-// NewToken returns a new token, which servers that start later know.
+// NewToken returns a new token that is known to servers that start later.
 func (s *Security) NewToken(name, tenant string, scopes ...string) (string, error) {
 	random := make([]byte, 32)
 	if _, err := rand.Read(random); err != nil {
@@ -73,7 +73,7 @@ func (s *Security) NewToken(name, tenant string, scopes ...string) (string, erro
 	return token, err
 }
 
-// pair makes a certificate and its key, signed by another.
+// pair creates a certificate and its key, signed by another certificate.
 func pair(directory, name string, by *x509.Certificate, with *ecdsa.PrivateKey) (string, string, error) {
 	certificate, key, err := signed(name, by, with)
 	if err != nil {
@@ -91,7 +91,7 @@ func pair(directory, name string, by *x509.Certificate, with *ecdsa.PrivateKey) 
 	return certFile, keyFile, err
 }
 
-// signed makes a certificate; without a signer one that signs itself and others.
+// signed creates a certificate; without a signer, a self-signed certificate that signs others.
 func signed(
 	name string, by *x509.Certificate, with *ecdsa.PrivateKey,
 ) (*x509.Certificate, *ecdsa.PrivateKey, error) {

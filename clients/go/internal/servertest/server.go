@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Variable of the environment that names the program to run. Without it that is the one which
-// `make setup` installs in the repository.
+// Variable is the environment variable with the program to run. By default, the program is the one
+// that `make setup` installs in the repository.
 const Variable = "TUSKPOINT_SERVER"
 
 const (
@@ -27,7 +27,7 @@ const (
 
 // Server is a server that runs until it is stopped.
 type Server struct {
-	// Target is where it listens, the same after each restart.
+	// Target is the address of the server, the same after each restart.
 	Target string
 
 	program   string
@@ -38,7 +38,7 @@ type Server struct {
 }
 
 // Start runs a server that keeps its data below a directory, on a free port of this machine, with
-// more arguments for it.
+// further arguments.
 func Start(directory string, arguments ...string) (*Server, error) {
 	program, err := find()
 	if err != nil {
@@ -67,7 +67,7 @@ func find() (string, error) {
 	return program, nil
 }
 
-// Restart runs the server again, where it was.
+// Restart runs the server again with the same address and directory.
 func (s *Server) Restart() error {
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Server) Restart() error {
 	}
 }
 
-// Stop ends the server with SIGTERM and waits until it has.
+// Stop ends the server with SIGTERM and waits until it has ended.
 func (s *Server) Stop() error {
 	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (s *Server) Stop() error {
 	}
 }
 
-// Kill ends the server with SIGKILL and waits until it has.
+// Kill ends the server with SIGKILL and waits until it has ended.
 func (s *Server) Kill() error {
 	if err := s.process.Process.Kill(); err != nil {
 		return err

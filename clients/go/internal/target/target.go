@@ -1,4 +1,4 @@
-// Package target reads the names of servers.
+// Package target parses the addresses of servers.
 package target
 
 import (
@@ -64,7 +64,7 @@ func noTarget(text, hint string) error {
 	return fmt.Errorf("%q is not a target: %s", text, hint)
 }
 
-// IsLoopback reports whether a target names this machine, and no other.
+// IsLoopback reports whether a target names only this machine.
 func IsLoopback(target string) bool {
 	return !slices.ContainsFunc(Addresses(target), isElsewhere)
 }

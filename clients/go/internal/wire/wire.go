@@ -1,5 +1,6 @@
 // Package wire puts values of any size into the messages of the contract and takes them out again:
-// what does not fit a message is cut into chunks and put together. It makes no calls.
+// it cuts values that do not fit a message into chunks, and assembles received chunks. It makes no
+// calls.
 package wire
 
 import (
@@ -16,22 +17,22 @@ const (
 	chunkBytes          = 1 << 20
 	maxInlineValueBytes = 1 << 20
 	maxInlineBytes      = 2 << 20
-	maxReservedBytes    = 16 << 20 // of an announced value; more is made room for as it comes
+	maxReservedBytes    = 16 << 20 // of an announced value; more is reserved as chunks arrive
 )
 
-// Breach is an answer of the server that breaks the contract; the text says how.
+// Breach is the error for an answer that breaks the contract; the text describes the breach.
 type Breach string
 
 // Error returns the text.
 func (b Breach) Error() string { return string(b) }
 
-// Holder is what can hold a value: a channel or a pending write.
+// Holder is a part of a message that can contain a value: a channel or a pending write.
 type Holder struct {
-	value *tuskpointv1.Value      // its content, if that is inline
-	large *tuskpointv1.LargeValue // what it announces, if the content comes in chunks
+	value *tuskpointv1.Value      // the inline content, if any
+	large *tuskpointv1.LargeValue // the announcement, if the content comes in chunks
 
-	fill     func(*tuskpointv1.Value)      // makes the content inline
-	announce func(*tuskpointv1.LargeValue) // announces the content
+	fill     func(*tuskpointv1.Value)      // sets the inline content
+	announce func(*tuskpointv1.LargeValue) // sets the announcement
 }
 
 func channelHolder(channel *tuskpointv1.Channel) Holder {
@@ -60,7 +61,7 @@ func writeHolder(write *tuskpointv1.PendingWrite) Holder {
 	}
 }
 
-// Holders returns what can hold values, in the order in which large ones are numbered.
+// Holders returns the parts that can contain values, in the order that numbers large values.
 func Holders(channels []*tuskpointv1.Channel, writes []*tuskpointv1.PendingWrite) []Holder {
 	all := make([]Holder, 0, len(channels)+len(writes))
 	for _, channel := range channels {
@@ -106,7 +107,7 @@ func DetachLarge(all []Holder) []*tuskpointv1.Value {
 	return large
 }
 
-// Chunks calls send with each piece of large values, until it returns an error.
+// Chunks calls send with each piece of large values, until send returns an error.
 func Chunks(large []*tuskpointv1.Value, send func(*tuskpointv1.ValueChunk) error) error {
 	for index, value := range large {
 		offset := uint64(0)
@@ -121,7 +122,7 @@ func Chunks(large []*tuskpointv1.Value, send func(*tuskpointv1.ValueChunk) error
 	return nil
 }
 
-// filling is the large values of one message, filled in the order of their chunks.
+// filling has the large values of one message, which are filled in the order of their chunks.
 type filling struct {
 	open  []Holder
 	index int
@@ -171,27 +172,27 @@ func (f *filling) closeFull() {
 	}
 }
 
-// Assembler turns frames into complete messages: every value inline.
+// Assembler turns frames into complete messages, with every value inline.
 type Assembler[M any] struct {
 	current    *M
 	filling    filling
 	checkpoint func(*M) *tuskpointv1.Checkpoint // the checkpoint whose values may come in chunks
 }
 
-// AssembleCheckpoints returns what puts a sequence of checkpoints together.
+// AssembleCheckpoints returns an assembler for a sequence of checkpoints.
 func AssembleCheckpoints() Assembler[tuskpointv1.Checkpoint] {
 	return Assembler[tuskpointv1.Checkpoint]{
 		checkpoint: func(one *tuskpointv1.Checkpoint) *tuskpointv1.Checkpoint { return one },
 	}
 }
 
-// AssembleEvents returns what puts the events of a watch together.
+// AssembleEvents returns an assembler for the events of a watch.
 func AssembleEvents() Assembler[tuskpointv1.ThreadEvent] {
 	return Assembler[tuskpointv1.ThreadEvent]{checkpoint: (*tuskpointv1.ThreadEvent).GetCheckpoint}
 }
 
-// Add takes the next frame, which begins a message or is a chunk of the one before. It returns the
-// message that the frame completes; nil if it completes none.
+// Add processes the next frame, which starts a message or is a chunk of the current message. It
+// returns the message that the frame completes; nil if it completes none.
 func (a *Assembler[M]) Add(message *M, chunk *tuskpointv1.ValueChunk) (*M, error) {
 	switch {
 	case message != nil && a.current != nil:
@@ -215,7 +216,7 @@ func (a *Assembler[M]) Add(message *M, chunk *tuskpointv1.ValueChunk) (*M, error
 	return complete, nil
 }
 
-// End takes the end of the stream.
+// End checks the end of the stream.
 func (a *Assembler[M]) End() error {
 	if a.current != nil {
 		return Breach("the end in the middle of a message's values")
