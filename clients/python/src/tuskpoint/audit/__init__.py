@@ -1,9 +1,9 @@
-"""Checking what is stored without a server: descriptors, manifests and catalogs.
+"""Audits of stored data without a server: descriptors, manifests and catalogs.
 
-An audit reads blobs from any Walrus aggregator or from a blob directory and follows hashes from
-its root down to every value; with the server's keys it opens sealed blobs. Its readers are written
-from docs/storage.md alone, so that it does not repeat a mistake of the server. It must not import
-the server or open a channel to one.
+An audit reads blobs from any Walrus aggregator or from a blob directory, and follows hashes from
+its root down to every value. With the server's keys it opens sealed blobs. Its readers are written
+from docs/storage.md alone, so that an audit does not repeat a mistake of the server. Must not
+import the server or open a channel to a server.
 
 `formats` parses stored bytes, `sources` and `aggregator` read them, and `checks` audits a
 descriptor, a manifest, a catalog or blobs. Each audit ends in a `Report`.

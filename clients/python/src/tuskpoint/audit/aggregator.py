@@ -34,7 +34,7 @@ from .sources import (
 TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 5.0
 BUDGET_S = 120.0
-"""Time after the first attempt for a blob after which no other begins."""
+"""Time after the first attempt for a blob after which no further attempt starts."""
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """Largest blob of this service on Walrus."""
@@ -48,11 +48,11 @@ _PAST_CACHES = (
     ("strict_consistency_check", "true"),
     ("strict_consistency_check", "false"),
 )
-"""Queries for which a cache has no answer yet; aggregators refuse unknown names."""
+"""Queries that no cache has an answer for yet; aggregators refuse unknown names."""
 
 
 class _Target(NamedTuple):
-    """A request: the route, whether it takes any query, and the expected hash."""
+    """A request: the route, whether the route accepts any query, and the expected hash."""
 
     segments: tuple[str, ...]
     free_query: bool
@@ -60,7 +60,7 @@ class _Target(NamedTuple):
 
 
 class _AttemptError(Exception):
-    """A failed attempt, with the wrong bytes if it returned any."""
+    """A failed attempt, with the wrong bytes if the endpoint returned any."""
 
     def __init__(self, trouble: Trouble, fetched: FetchedBytes | None = None) -> None:
         super().__init__(trouble.text)
@@ -72,15 +72,15 @@ class AggregatorSource:
     """Aggregators of one network, tried in turn until one returns the right bytes.
 
     Args:
-        urls: Base URLs in order of preference; one that fails goes to the end.
-        timeout_s: Bound on one request.
-        recent: Whether the blobs were stored a moment ago: a 404 is then retried for 31.5 s.
-        client: The HTTP client; `None` opens one.
+        urls: Base URLs in order of preference. A URL that fails moves to the end.
+        timeout_s: Timeout of one request.
+        recent: Whether the blobs were stored a moment ago. Then a 404 is retried for 31.5 s.
+        client: The HTTP client; `None` opens a new client.
         sleep: Waits for a number of seconds.
         chance: Returns a random number from 0 to 1.
 
     Raises:
-        BadSource: There is no URL, or one is malformed.
+        BadSource: There is no URL, or a URL is malformed.
     """
 
     kind = "aggregator"
@@ -110,7 +110,7 @@ class AggregatorSource:
 
     @property
     def places(self) -> Sequence[str]:
-        """The URLs, without credentials."""
+        """URLs without credentials."""
         return [_shown(base) for base in self._bases]
 
     async def fetch(self, location: Location, max_bytes: int) -> FetchedBytes:
@@ -189,7 +189,7 @@ class AggregatorSource:
         return fetched
 
     async def _body(self, answer: httpx.Response, max_bytes: int) -> FetchedBytes | None:
-        """Return a body and its hash, or `None` once it is too long."""
+        """Return a body and its hash, or `None` if the body is too long."""
         announced = answer.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > max_bytes:
             return None
@@ -217,8 +217,8 @@ class _Attempts:
 
     Attributes:
         stale: Number of answers that may be outdated.
-        given_up: Endpoints that are not tried again.
-        wrong: Endpoint to the hash of the wrong bytes that it sent.
+        given_up: Endpoints that are no longer tried.
+        wrong: Maps each endpoint to the hash of the wrong bytes that it sent.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -233,7 +233,7 @@ class _Attempts:
         self._texts: dict[str, str] = {}
 
     def note(self, base: str, place: str, failed: _AttemptError) -> None:
-        """Note a failed attempt."""
+        """Record a failed attempt."""
         trouble = failed.trouble
         self._sorts.add(trouble.sort)
         self._texts[place] = trouble.text
@@ -245,7 +245,7 @@ class _Attempts:
             self.given_up.add(base)
 
     def next_round(self, chance: float) -> float | None:
-        """Return the pause before the next round in seconds; `None` if there is no next round."""
+        """Return the pause before the next round in seconds, or `None` if there is none."""
         pace = max((trouble.pace for trouble in self._latest), default=answers.NEVER)
         if pace.rounds < self._round:
             return None
@@ -280,10 +280,10 @@ def _target(location: Location) -> _Target:
 
 
 def _blob_id(text: str) -> str:
-    """Return a text that is a blob ID.
+    """Return a text if it is a blob ID.
 
     Raises:
-        BlobMissingError: It is not, so nothing is stored under it.
+        BlobMissingError: The text is not a blob ID, so nothing is stored under it.
     """
     if hash_of_id(text) is None:
         raise BlobMissingError
@@ -323,7 +323,7 @@ def _open_client(bases: Sequence[str]) -> httpx.AsyncClient:
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """Return the TLS context, created once because that takes longer than most requests."""
+    """Return the TLS context, created once because creation takes longer than most requests."""
     return httpx.create_ssl_context()
 
 

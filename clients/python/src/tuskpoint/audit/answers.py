@@ -1,4 +1,4 @@
-"""The meaning of an aggregator's answers, and whether to retry: one table.
+"""Meaning of an aggregator's answers, and whether to retry: a single table.
 
 For the HTTP API of Walrus v1.56.0 (`crates/walrus-storage-node-client/src/api/errors.rs`):
 errors of an aggregator are JSON with a reason. Other errors come from a proxy, a framework, or a
@@ -26,11 +26,11 @@ FEW = Pace(2, 1.0, 4.0)
 PAST_CACHES = Pace(1)
 REREAD = Pace(2, 0.2, 1.0)
 VISIBLE_SOON = Pace(6, 0.5, 16.0)
-"""The time that Walrus' own client waits for a blob that was just certified: 31.5 s, no jitter."""
+"""Time for which Walrus' own client waits for a blob that was just certified: 31.5 s, no jitter."""
 
 
 class Sort(Enum):
-    """What a failed attempt means for the blob."""
+    """Meaning of a failed attempt for the blob."""
 
     ABSENT = "absent"
     WRONG = "wrong"
@@ -42,8 +42,8 @@ class Trouble(NamedTuple):
     """A failed attempt.
 
     Attributes:
-        sort: What it means for the blob.
-        text: What happened, for people; without the endpoint.
+        sort: Meaning of the failure for the blob.
+        text: Text for people: what happened, without the endpoint.
         pace: Whether and when to retry.
         blames: Whether the endpoint moves behind the others.
     """
@@ -55,7 +55,7 @@ class Trouble(NamedTuple):
 
     @property
     def stale(self) -> bool:
-        """Whether a cache may have returned an outdated answer; then another URL is tried."""
+        """Whether a cache may have returned an outdated answer. Then another URL is tried."""
         return self.sort in (Sort.ABSENT, Sort.WRONG)
 
 
@@ -75,11 +75,11 @@ _HTML = (b"<!doctype", b"<html", b"<head")
 
 
 def trouble_of(status: int, body: bytes, *, recent: bool) -> Trouble:
-    """Return the failure for an answer with another status than 200.
+    """Return the failure for an answer whose status is not 200.
 
     Args:
         status: HTTP status.
-        body: Beginning of the body.
+        body: Start of the body.
         recent: Whether the blob was stored a moment ago.
     """
     reason = _reason(body)
@@ -104,7 +104,7 @@ def trouble_of(status: int, body: bytes, *, recent: bool) -> Trouble:
 
 
 def is_web_page(content_type: str, body: bytes) -> bool:
-    """Return whether an answer with status 200 is a web page, such as a portal sends."""
+    """Return whether an answer with status 200 is a web page, for example from a portal."""
     kind = content_type.partition(";")[0].strip().lower()
     return kind == "text/html" or body[:64].lstrip().lower().startswith(_HTML)
 
@@ -119,7 +119,7 @@ def _reason(body: bytes) -> str:
 
 
 def listed(body: bytes) -> list[tuple[str, str]]:
-    """Return identifier and `tuskpoint-kind` of the patches of a quilt.
+    """Return the identifier and the `tuskpoint-kind` of the patches of a quilt.
 
     Raises:
         ValueError: The body is not a list of patches.

@@ -1,4 +1,4 @@
-"""The server's keys, which open sealed roots. See docs/security/sealing.md."""
+"""Keys of the server, which open sealed roots. See docs/security/sealing.md."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from collections.abc import Callable
 from pathlib import Path
 
 TIMEOUT_S = 20.0
-"""Time that a command has."""
+"""Most seconds for a key command."""
 
 _KEY_BYTES, _ID_BYTES, _NONCE_BYTES = 32, 8, 12
 _PURPOSE = b"tuskpoint wrapping key of tenant "
 
 Unwrap = Callable[[bytes], bytes]
-"""Returns the key that some wrapped bytes hold, or raises `NoKey`."""
+"""Function that returns the key in wrapped bytes, or raises `NoKey`."""
 
 
 class NoKey(Exception):
-    """A root cannot be opened; the text says why, for people."""
+    """A root cannot be opened. The text has the reason, for people."""
 
 
 def no_keys(wrapped: bytes) -> bytes:
-    """Open nothing."""
+    """Refuse to open any root."""
     raise NoKey(f"it is sealed, by key {_name(wrapped)} if that is in a file: no key was given")
 
 
 def check_private(file: Path) -> None:
-    """Refuse a file of keys that others can read; root's may be readable by one group.
+    """Refuse a file of keys that other users can read. One group may read a file of root.
 
     Args:
         file: The file.
 
     Raises:
-        ValueError: Others can read it; the text says what to do.
+        ValueError: Other users can read the file. The text has the remedy.
     """
     status = file.stat()
     if status.st_mode & (0o077 if status.st_uid else 0o037):
@@ -46,14 +46,14 @@ def check_private(file: Path) -> None:
 
 
 def of_text(text: str, tenant: str) -> Unwrap:
-    """Return what the keys in a file, or in a variable, open.
+    """Return the function that opens roots with the keys in a file or a variable.
 
     Args:
-        text: Keys in base64 with white space or commas between them; "#" begins a comment.
-        tenant: The tenant whose keys they wrapped.
+        text: Keys in base64 with white space or commas between them; "#" starts a comment.
+        tenant: The tenant whose root keys they wrapped.
 
     Raises:
-        ValueError: There is no key, or one is malformed; the text says which.
+        ValueError: There is no key, or a key is malformed. The text names the malformed key.
     """
     lines = (line.partition("#")[0] for line in text.splitlines())
     words = [word for line in lines for word in line.replace(",", " ").split()]
@@ -80,11 +80,12 @@ def of_text(text: str, tenant: str) -> Unwrap:
 
 
 def of_command(command: str, tenant: str) -> Unwrap:
-    """Return what a command opens: the server's `--key-command`.
+    """Return the function that opens roots with a command: the server's `--key-command`.
 
     Args:
-        command: It is run with the argument `unwrap`; stdin and stdout are base64.
-        tenant: The tenant whose keys it wrapped.
+        command: The command, which runs with the argument `unwrap`. Its stdin and stdout are
+            base64.
+        tenant: The tenant whose root keys the command wrapped.
     """
 
     def unwrap(wrapped: bytes) -> bytes:
@@ -113,7 +114,7 @@ def of_command(command: str, tenant: str) -> Unwrap:
 
 
 def _unwrapped(key: bytes, tenant: str, wrapped: bytes) -> bytes:
-    """Return the key that a key of a file wrapped."""
+    """Return the root key that a key of a file wrapped."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from cryptography.hazmat.primitives.hashes import SHA256

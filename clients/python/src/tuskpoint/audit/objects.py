@@ -1,7 +1,7 @@
 """A bucket as the source of an audit: S3, Google Cloud Storage, Azure Blob Storage.
 
-Written from docs/blobs/object-stores.md, as an audit shares no code with the server. `obstore` is
-an optional requirement, imported here alone.
+Written from docs/blobs/object-stores.md, because an audit shares no code with the server. `obstore`
+is an optional requirement, imported only in this module.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPTIONS = {
     "az": {"endpoint": "endpoint", "account": "account_name"},
 }
 _STORES = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-_AHEAD_BYTES = 256 * 1024  # read at once at least
+_AHEAD_BYTES = 256 * 1024  # least bytes of a read
 _CLIENT_ERROR = re.compile(r"status code: (4\d\d)")
 
 
@@ -38,10 +38,10 @@ class ObjectSource(PackSource):
     """A bucket of the server's `--blobs`.
 
     Args:
-        url: The URL that the server is given; credentials come from the environment.
+        url: The URL in the server's settings. Credentials come from the environment.
 
     Raises:
-        BadSource: It is no such URL, or there is no such bucket of a server.
+        BadSource: The URL is malformed, or there is no such bucket of a server.
     """
 
     kind = "bucket"
@@ -95,7 +95,7 @@ class ObjectSource(PackSource):
 
 
 class _Ranges(io.RawIOBase):
-    """An object as a file, of which each read is a request for a range."""
+    """An object as a file: each read is a request for a range."""
 
     def __init__(self, bucket: Any, name: str) -> None:
         self._bucket = bucket
@@ -129,6 +129,6 @@ class _Ranges(io.RawIOBase):
 
 
 def _line(error: Exception) -> str:
-    """Return what an error says in one short line, without URLs, which may hold credentials."""
+    """Return the text of an error in one short line. It has no URLs: they may have credentials."""
     text = re.sub(r"https?://\S+", "(URL)", str(error).partition("\n\nDebug source")[0])
     return " ".join(text.split())[:300]

@@ -1,4 +1,4 @@
-"""Reading stored bytes: every piece is read once and compared with its hash."""
+"""Reads of stored bytes: each piece is read once and compared with its hash."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _T = TypeVar("_T")
 
 READS_AT_ONCE = 16
 SILENT_AT_MOST = 5
-"""After this many blobs in a row without an answer the source is not asked again."""
+"""Number of consecutive blobs without an answer after which the audit stops calling the source."""
 
 _ROOTS = ("bundle", "catalog", "manifest")
-"""Roles of members whose wrapped key is in their own header."""
+"""Roles of members that have their wrapped key in their own header."""
 
 _THREAD_ABOVE_BYTES = 256 * 1024
 _SLACK_BYTES = MIB
-"""Bytes read beyond the recorded size, so that the hash of longer data can be reported."""
+"""Bytes read beyond the recorded size, so that the report can have the hash of longer data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds on what is read and unpacked, in bytes, and parsed. Larger data fails.
+    """Bounds on data that is read, unpacked and parsed. Larger data fails. Sizes are in bytes.
 
-    The defaults are those of docs/storage.md.
+    docs/storage.md defines the defaults.
 
     Attributes:
-        segment: Bytes of an unpacked segment, and of its stored parts together.
+        segment: Bytes of an unpacked segment, and of all its stored parts.
         fields: Fields of a segment, including nested messages.
         records: Bytes of records that are kept at once.
-        memory: Bytes that one segment or manifest may take while it is joined and unpacked; one
-            that takes more is `UNREADABLE`.
+        memory: Bytes for joining and unpacking one segment or manifest; a larger one is
+            `UNREADABLE`.
     """
 
     segment: int = MAX_SEGMENT
@@ -68,7 +68,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Usable stored bytes or none, and the finding about them."""
+    """Usable stored bytes or `None`, and the finding about them."""
 
     data: bytes | None
     finding: BlobFinding
@@ -81,7 +81,7 @@ class WholeBytes:
     Attributes:
         data: The joined bytes; `None` after a failure.
         findings: The finding about every piece.
-        reason: A failure that no finding has, for people; else empty.
+        reason: A failure that is in no finding, for people; otherwise empty.
     """
 
     data: bytes | None
@@ -95,13 +95,13 @@ class Reader:
     Args:
         source: The source.
         bounds: The bounds.
-        on_progress: Called after every step.
-        unwrap: Opens the keys of sealed roots; `None` if no key was given.
+        on_progress: Called after each step.
+        unwrap: Unwraps the keys of sealed roots; `None` if no key was given.
 
     Attributes:
         source: The source.
         bounds: The bounds.
-        alone: Held while large data is in memory, so that there is only one at a time.
+        alone: Lock that allows only one large piece of data in memory at a time.
     """
 
     def __init__(
@@ -134,12 +134,12 @@ class Reader:
             self._on_progress(Progress(self._done, total, bytes_read, doing))
 
     async def read(self, role: str, location: Location, max_bytes: int = MEMBER_BYTES) -> Piece:
-        """Read stored bytes and compare them with the hash that leads to them.
+        """Read stored bytes and compare them with the recorded hash.
 
         Args:
-            role: Their role; see `Finding`.
-            location: Their location; without a hash they are `TRUSTED` at best.
-            max_bytes: Bound on their size.
+            role: Role of the bytes; see `BlobFinding`.
+            location: Location of the bytes. Without a hash, the bytes are `TRUSTED` at best.
+            max_bytes: Bound on the size of the bytes.
         """
         if location.size_bytes is not None:
             max_bytes = min(max_bytes, location.size_bytes + _SLACK_BYTES)
@@ -162,7 +162,7 @@ class Reader:
             return piece
 
     async def read_content(self, role: str, location: Location) -> Piece:
-        """Read what is never stored in parts, and open it if it is sealed."""
+        """Read content that is never stored in parts, and open it if it is sealed."""
         piece = await self.read(role, location)
         return await self.content(piece, location)
 
@@ -171,14 +171,14 @@ class Reader:
 
         Args:
             piece: The bytes, and the finding about them, which gets the reason of a failure.
-            location: What leads to them, with the key of a member that is no root.
+            location: Recorded location of the bytes, with the key of a member that is not a root.
         """
         data, finding = piece.data, piece.finding
         if data is None or not (location.key or location.sealed or is_sealed(data)):
             return piece
         try:
             key = location.key or await self._key_of_root(finding.role, data)
-            content = await apart(len(data), lambda: opened(data, key))
+            content = await in_pool(len(data), lambda: opened(data, key))
         except NoKey as error:
             return Piece(None, replace(finding, verdict=Verdict.UNREADABLE, reason=str(error)))
         except MalformedError as error:
@@ -189,9 +189,9 @@ class Reader:
         """Return the key in the header of a sealed root.
 
         Raises:
-            NoKey: It cannot be unwrapped.
-            MalformedError: It is not a root, so the reference to it must have its key; or it is not
-                sealed.
+            NoKey: The key cannot be unwrapped.
+            MalformedError: The bytes are not a root, so the reference to them must have the key. Or
+                the bytes are not sealed.
         """
         if not is_sealed(data):
             raise MalformedError("it is not sealed, and what leads to it says that it is")
@@ -201,11 +201,11 @@ class Reader:
         return await asyncio.to_thread(self._unwrap or no_keys, wrapped)
 
     def too_large(self, finding: BlobFinding, size: int) -> BlobFinding:
-        """Return the finding about a piece that takes more than the memory.
+        """Return the finding about a piece that needs more memory than the bound.
 
         Args:
-            finding: What was found about its stored bytes.
-            size: Bytes that it has, joined or unpacked.
+            finding: Finding about the stored bytes of the piece.
+            size: Size of the piece in bytes, joined or unpacked.
         """
         reason = (
             f"it has {size} bytes joined or unpacked, which take more memory than the "
@@ -221,7 +221,7 @@ class Reader:
         Args:
             role: Role of the whole.
             piece: The piece.
-            location: Its location.
+            location: Location of the piece.
             max_bytes: Bound on the size of the joined bytes.
         """
         finding = replace(piece.finding, role=role)
@@ -237,7 +237,7 @@ class Reader:
             piece = await self.content(Piece(piece.data, finding), location)
             return WholeBytes(piece.data, (piece.finding,))
         sha256, parts = part_list
-        size = sum(part.size_bytes or 0 for part in parts)  # twice that while they are joined
+        size = sum(part.size_bytes or 0 for part in parts)  # joining needs twice this memory
         if 2 * size > self.bounds.memory:
             return WholeBytes(None, (self.too_large(replace(finding, role="parts"), size),))
         pieces: dict[Location, Piece] = {}
@@ -252,7 +252,7 @@ class Reader:
             return WholeBytes(None, findings)
         data = b"".join(pieces[part].data or b"" for part in parts)
         pieces.clear()
-        actual = await apart(len(data), lambda: hashlib.sha256(data).hexdigest())
+        actual = await in_pool(len(data), lambda: hashlib.sha256(data).hexdigest())
         if actual != sha256:
             reason = f"its parts make SHA-256 {actual} where their list says {sha256}"
             return WholeBytes(None, findings, reason)
@@ -261,8 +261,8 @@ class Reader:
         return WholeBytes(whole.data, (changed, *findings[1:]))
 
 
-async def apart(size: int, work: Callable[[], _T]) -> _T:
-    """Run work on a number of bytes, in a thread if they are many."""
+async def in_pool(size: int, work: Callable[[], _T]) -> _T:
+    """Run work on a number of bytes, in a thread if there are many bytes."""
     return work() if size <= _THREAD_ABOVE_BYTES else await asyncio.to_thread(work)
 
 
@@ -272,7 +272,7 @@ def _without(role: str, location: Location, verdict: Verdict, reason: str) -> Pi
 
 
 def judged(role: str, location: Location, fetched: FetchedBytes) -> Piece:
-    """Return a piece: bytes, compared with the hash that leads to them."""
+    """Return a piece: bytes, compared with the recorded hash."""
     size = len(fetched.data)
     verdict, reason = Verdict.PASS, ""
     if not location.sha256:
@@ -290,7 +290,7 @@ def judged(role: str, location: Location, fetched: FetchedBytes) -> Piece:
 
 
 async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Run work concurrently; after a failure or a cancellation, cancel the rest and wait for it."""
+    """Run work concurrently. After a failure or a cancellation, cancel the rest and wait for it."""
     tasks = [asyncio.ensure_future(awaitable) for awaitable in work]
     try:
         return await asyncio.gather(*tasks)

@@ -30,7 +30,7 @@ _ADVICE = {
 
 
 class BadReport(Exception):
-    """A file that is not a report of an audit; the text says why."""
+    """A file is not a report of an audit. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Report:
     """The findings of an audit, and its circumstances.
 
     Attributes:
-        findings: The findings in JSON. They depend on the stored bytes alone.
+        findings: The findings in JSON, which depend only on the stored bytes.
         version: Version of the tool.
         started: Start of the audit.
         finished: End of the audit.
@@ -55,7 +55,7 @@ class Report:
     def of(
         cls, findings: Findings, source: Source, started: datetime, finished: datetime
     ) -> Report:
-        """Return the report of an audit that has ended."""
+        """Return the report of a finished audit."""
         return cls(
             findings.as_json(),
             metadata.version("tuskpoint"),
@@ -231,8 +231,8 @@ class Comparison:
 
     Attributes:
         same: Whether their findings are equal and both match their digests.
-        digests: Recomputed digests of the findings of both.
-        differences: The differences, one line each; if there are many, only the first.
+        digests: Recomputed digests of the findings of both reports.
+        differences: The differences, one line each; only the first ones if there are many.
     """
 
     same: bool
@@ -248,7 +248,7 @@ def read_report(text: str, name: str) -> dict[str, Any]:
         name: Name of the file, for the error.
 
     Raises:
-        BadReport: The text is not a report, or of an unknown version.
+        BadReport: The text is not a report, or has an unknown version.
     """
     try:
         report = json.loads(text)
@@ -273,8 +273,8 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
     """Compare the findings of two auditors.
 
     Args:
-        first: A report, as `read_report` returns it.
-        second: Another.
+        first: A report from `read_report`.
+        second: Another report from `read_report`.
     """
     digests = (findings_digest(first["findings"]), findings_digest(second["findings"]))
     differences = [

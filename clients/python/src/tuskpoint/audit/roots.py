@@ -1,4 +1,4 @@
-"""The root of an audit: parsing its name, its location, and why it is trusted."""
+"""Root of an audit: parsing of its name, its location, and the reason to trust it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMED_AT_MOST = 10
 
 
 class UnclearName(Exception):
-    """The name is not a blob ID, or ambiguous; the text is one line."""
+    """The name is not a blob ID, or is ambiguous. The text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Root:
     """The root of an audit.
 
     Attributes:
-        location: Its location.
-        trust: Why it is trusted, for people.
-        pinned: Whether the caller gave its hash.
+        location: Location of the root.
+        trust: Reason to trust the root, for people.
+        pinned: Whether the caller gave the hash of the root.
     """
 
     location: Location
@@ -40,12 +40,12 @@ class Root:
 
 
 def named(text: str, identifier: str = "", sha256: str = "") -> Location:
-    """Return the location that a name and options give.
+    """Return the location in a name and options.
 
     Args:
         text: "BLOB_ID", "BLOB_ID/IDENTIFIER", "BLOB_ID:SHA256HEX", or the ID of a patch.
-        identifier: A patch of the quilt, if it is not in the name.
-        sha256: SHA-256 in hex, if it is not in the name.
+        identifier: A patch of the quilt, unless the name has it.
+        sha256: SHA-256 in hex, unless the name has it.
 
     Raises:
         UnclearName: The text has none of these forms.
@@ -67,15 +67,15 @@ def named(text: str, identifier: str = "", sha256: str = "") -> Location:
 
 
 async def find(source: Source, location: Location, kind: str) -> Root:
-    """Return the location of the one catalog or manifest that a name means.
+    """Return the location of the only catalog or manifest under a name.
 
     Args:
         source: Lists the content of a quilt.
         location: The named location.
-        kind: "catalog" or "manifest", as patches are tagged.
+        kind: "catalog" or "manifest", the tag of the patch.
 
     Raises:
-        UnclearName: There is more than one.
+        UnclearName: There are several patches of the kind.
     """
     if location.identifier:
         if location.sha256 or not is_sha256(location.identifier):
@@ -89,7 +89,8 @@ async def find(source: Source, location: Location, kind: str) -> Root:
         return Root(location, GIVEN, pinned=True)
     trust = NAMED_BY_HASH if source.ids_are_hashes else ON_THE_WORD
     if members is not None:
-        # Patches are named by their SHA-256, so other bytes are detected; the source gave the name.
+        # The name of a patch is its SHA-256, so other bytes are detected. But the source gave the
+        # name.
         name = _only(location.blob_id, members, kind)
         location = replace(location, identifier=name, sha256=name)
     elif source.ids_are_hashes:
@@ -103,14 +104,14 @@ async def _members(source: Source, blob_id: str) -> list[Member] | None:
     try:
         return await source.members(blob_id)
     except (BlobMissingError, BlobUnreadableError):
-        return None  # reading the blob itself reports the problem
+        return None  # the read of the blob itself reports the problem
 
 
 def _only(blob_id: str, members: Sequence[Member], kind: str) -> str:
-    """Return the identifier of the one patch of a kind.
+    """Return the identifier of the only patch of a kind.
 
     Raises:
-        UnclearName: There is none, or more than one.
+        UnclearName: There is no such patch, or there are several.
     """
     patches = [member for member in members if is_sha256(member.identifier)]
     matches = [member for member in patches if member.kind == kind]
@@ -128,7 +129,7 @@ def _only(blob_id: str, members: Sequence[Member], kind: str) -> str:
 
 
 async def read_root(reader: Reader, root: Root, role: str) -> Piece:
-    """Read the root of an audit; without a given hash it is `TRUSTED` at best."""
+    """Read the root of an audit. Without a given hash, the root is `TRUSTED` at best."""
     piece = await reader.read(role, root.location)
     if root.pinned or piece.finding.verdict is not Verdict.PASS:
         return piece
@@ -137,7 +138,7 @@ async def read_root(reader: Reader, root: Root, role: str) -> Piece:
 
 
 def subject_of(root: Root, kind: str) -> dict[str, Any]:
-    """Return the root in the form of findings: only what the caller gave."""
+    """Return the root in the form of findings: only the data that the caller gave."""
     return {
         "kind": kind,
         "blob_id": root.location.blob_id,

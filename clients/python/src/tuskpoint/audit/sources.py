@@ -1,4 +1,4 @@
-"""The sources of an audit: their interface, and the blob directory."""
+"""Sources of an audit: their interface, and the blob directory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATCH_ID_BYTES = 37
 
 
 class BadSource(Exception):
-    """A source is misconfigured: the text says what to change."""
+    """A source is misconfigured. The text has the remedy."""
 
 
 class BlobMissingError(Exception):
@@ -33,7 +33,7 @@ class BlobMissingError(Exception):
 
 
 class BlobUnreadableError(Exception):
-    """The source gave no answer: the blob may exist. The text says why, in one line."""
+    """The source gave no answer: the blob may exist. The text has the reason, in one line."""
 
 
 class BlobTooLongError(Exception):
@@ -68,15 +68,15 @@ class Traffic:
 
 
 class Source(Protocol):
-    """A place that has blobs."""
+    """A place with blobs."""
 
     @property
     def kind(self) -> str:
-        """Its kind, for the report."""
+        """Kind of the source, for the report."""
 
     @property
     def places(self) -> Sequence[str]:
-        """URLs or the path, without credentials."""
+        """URLs or the path of the source, without credentials."""
 
     @property
     def ids_are_hashes(self) -> bool:
@@ -84,7 +84,7 @@ class Source(Protocol):
 
     @property
     def traffic(self) -> Traffic:
-        """Its traffic so far."""
+        """Traffic of the source so far."""
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -94,13 +94,13 @@ class Source(Protocol):
         """Return the bytes at a location; bytes with another hash only if there are no better ones.
 
         Raises:
-            BlobMissingError: The source does not have them.
-            BlobTooLongError: They exceed `max_bytes`.
+            BlobMissingError: The source does not have the bytes.
+            BlobTooLongError: The bytes exceed `max_bytes`.
             BlobUnreadableError: The source gives no answer.
         """
 
     async def members(self, blob_id: str) -> list[Member] | None:
-        """Return the patches of a quilt or the members of a pack; `None` if the blob is neither.
+        """Return the patches of a quilt or the members of a pack, or `None` for any other blob.
 
         Raises:
             BlobMissingError: The source does not have the blob.
@@ -112,7 +112,7 @@ class Source(Protocol):
 
 
 class PackSource(ABC):
-    """A place with the pack files of the server: a blob directory, or a bucket."""
+    """A place with pack files of the server: a blob directory, or a bucket."""
 
     kind: str
     ids_are_hashes = True
@@ -123,14 +123,14 @@ class PackSource(ABC):
         self.traffic = Traffic()
 
     async def fetch(self, location: Location, max_bytes: int) -> FetchedBytes:
-        """Return the bytes of a blob, or of a member of it; see `Source`."""
+        """Return the bytes of a blob, or of a member of a blob; see `Source`."""
         fetched = await asyncio.to_thread(self._read, location, max_bytes)
         self.traffic.requests += 1
         self.traffic.bytes_read += len(fetched.data)
         return fetched
 
     async def members(self, blob_id: str) -> list[Member] | None:
-        """Return the members of a pack file, if its SHA-256 is that of its ID."""
+        """Return the members of a pack file, if the SHA-256 of the file is in its ID."""
         return await asyncio.to_thread(self._members, blob_id)
 
     async def close(self) -> None:  # noqa: B027 - nothing has to be closed
@@ -138,7 +138,7 @@ class PackSource(ABC):
 
     @abstractmethod
     def _open(self, blob_id: str) -> AbstractContextManager[BufferedReader]:
-        """Open a blob; refuse as `Source.members` does."""
+        """Open a blob; raise as described in `Source.members`."""
 
     def _read(self, location: Location, max_bytes: int) -> FetchedBytes:
         with self._open(location.blob_id) as file:
@@ -152,7 +152,7 @@ class PackSource(ABC):
                 index = read_pack_index(file)
             except MalformedError:
                 return None
-            # The ID proves the index, so a caller with the ID needs no hash.
+            # The ID is the hash of the file, so a caller with the ID needs no other hash.
             if _sha256_of(file) != hash_of_id(blob_id):
                 return None
         return [Member(row.sha256.hex(), row.kind) for row in index]
@@ -195,7 +195,7 @@ class DirectorySource(PackSource):
 def hash_of_id(blob_id: str) -> str | None:
     """Return the 32 bytes of a blob ID (base64url without padding), as hex.
 
-    In a blob directory they are the SHA-256 of the file; on Walrus they are not.
+    In a blob directory these bytes are the SHA-256 of the file; on Walrus they are not.
 
     Returns:
         `None` if the text is not a blob ID.
@@ -205,7 +205,7 @@ def hash_of_id(blob_id: str) -> str | None:
 
 
 def decoded_id(text: str) -> bytes | None:
-    """Return the bytes of base64url without padding; `None` if the text is something else."""
+    """Return the bytes of base64url without padding, or `None` if the text is something else."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
@@ -216,8 +216,8 @@ def decoded_id(text: str) -> bytes | None:
 def is_patch_id(text: str) -> bool:
     """Return whether a text is the ID of a quilt's patch on Walrus.
 
-    37 bytes in base64url: the quilt's ID, version 1, and the first and the last column
-    (`crates/walrus-core/src/metadata.rs`).
+    Such an ID is 37 bytes in base64url: the quilt's ID, version 1, and the first and the last
+    column (`crates/walrus-core/src/metadata.rs`).
     """
     raw = decoded_id(text)
     if raw is None or len(raw) != _PATCH_ID_BYTES or raw[32] != 1:
@@ -226,7 +226,7 @@ def is_patch_id(text: str) -> bool:
 
 
 def _read_member(file: BufferedReader, identifier: str, max_bytes: int) -> FetchedBytes:
-    """Return a member of a pack; for an incomplete pack no bytes, with the hash of the file."""
+    """Return a member of a pack; for an incomplete pack, no bytes and the hash of the file."""
     try:
         index = read_pack_index(file)
     except MalformedError:

@@ -1,7 +1,7 @@
 """Verdicts of an audit, in an order and a form that two auditors can compare.
 
 Findings depend only on the request and the stored bytes: not on the auditor, the time, or the
-aggregator that answered. The same holds for their bytes in JSON and for their hash.
+aggregator that answered. The same is true for the JSON bytes of the findings and their hash.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ FINDINGS_VERSION = 2
 
 
 class Verdict(StrEnum):
-    """The verdict on a stored object; a later one is worse."""
+    """The verdict on a stored object. A later verdict is worse."""
 
     PASS = "PASS"  # noqa: S105 - no password
-    """It has the expected hash and is well-formed."""
+    """The object has the expected hash and is well-formed."""
     TRUSTED = "TRUSTED"
-    """It is well-formed, and no hash leads to it: only the source vouches for it."""
+    """The object is well-formed, but no hash leads to it: only the source vouches for it."""
     GAP = "GAP"
-    """The server recorded that it is not stored or was lost, and why."""
+    """The server recorded that the object is not stored or was lost, and the reason."""
     UNREADABLE = "UNREADABLE"
     """The source gave no answer."""
     MISSING = "MISSING"
-    """The source does not have it."""
+    """The source does not have the object."""
     FAIL = "FAIL"
-    """It has another hash, or contradicts the record that leads to it."""
+    """The object has another hash, or contradicts the record that leads to it."""
 
 
 ROLES = ("catalog", "manifest", "run", "segment", "bundle", "parts", "part")
@@ -42,7 +42,7 @@ FINE = (Verdict.PASS, Verdict.TRUSTED)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the worst verdict; `PASS` if there is none."""
+    """Return the worst verdict, or `PASS` if there is no verdict."""
     return max(verdicts, key=_GRAVITY.__getitem__, default=Verdict.PASS)
 
 
@@ -50,13 +50,13 @@ class Result(StrEnum):
     """The result of a whole audit."""
 
     PASS = "PASS"  # noqa: S105 - no password
-    """Everything has the expected hash, starting from a given one."""
+    """Everything has the expected hash, starting from a given hash."""
     UNPINNED = "UNPINNED"
-    """Everything is consistent, and no hash was given for the root."""
+    """Everything is consistent, but no hash was given for the root."""
     INCOMPLETE = "INCOMPLETE"
-    """All that was read is intact, and something could not be read."""
+    """Everything that was read is intact, but some bytes could not be read."""
     FAIL = "FAIL"
-    """Something is wrong or missing."""
+    """An object is wrong or missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class BlobFinding:
         role: One of `ROLES`.
         blob_id: Blob or quilt.
         identifier: Patch of the quilt, or empty.
-        expected_sha256: The hash that leads to it; empty if there is none.
-        actual_sha256: Hash of the bytes that were read; empty if there were none.
-        size_bytes: Number of those bytes.
+        expected_sha256: Hash that leads to the bytes; empty if there is none.
+        actual_sha256: Hash of the bytes that were read; empty if there were no bytes.
+        size_bytes: Number of bytes that were read.
         verdict: The verdict.
-        reason: Why it is not `PASS`, for people; else empty.
+        reason: Reason of a verdict other than `PASS`, for people; otherwise empty.
     """
 
     role: str
@@ -102,14 +102,14 @@ class Item:
     """A checked object.
 
     Attributes:
-        kind: Its kind; "catalog" includes runs, "blob" is a blob of a report.
-        thread_id: Its thread; empty for pieces of a catalog.
-        checkpoint_ns: Its namespace.
-        checkpoint_id: Its checkpoint; empty if it is not one.
+        kind: Kind of the item; "catalog" includes runs, "blob" is a blob of a report.
+        thread_id: Thread of the item; empty for pieces of a catalog.
+        checkpoint_ns: Namespace of the item.
+        checkpoint_id: Checkpoint ID; empty if the item is not a checkpoint.
         verdict: The verdict.
-        reason: Why the verdict is not `PASS`, for people; else empty.
+        reason: Reason of a verdict other than `PASS`, for people; otherwise empty.
         notes: Further remarks, for people.
-        blobs: All stored pieces of it, in the order of reading.
+        blobs: All stored pieces of the item, in the order of reading.
     """
 
     kind: ItemKind
@@ -125,7 +125,7 @@ class Item:
     def of(
         cls, kind: ItemKind, blobs: Iterable[BlobFinding], reason: str = "", **more: Any
     ) -> Item:
-        """Return the item for some pieces; a `reason` makes it fail."""
+        """Return the item for some pieces. With a `reason`, the item fails."""
         pieces = tuple(blobs)
         verdict = worst((Verdict.FAIL,) if reason else (piece.verdict for piece in pieces))
         reason = reason or next((piece.reason for piece in pieces if piece.verdict is verdict), "")
@@ -133,7 +133,7 @@ class Item:
 
     @property
     def place(self) -> tuple[int, str, str, str]:
-        """The sort key of items."""
+        """Sort key of items."""
         return (_PLACES[self.kind], self.thread_id, self.checkpoint_ns, self.checkpoint_id)
 
 
@@ -143,13 +143,13 @@ class ThreadTotal:
 
     Attributes:
         thread_id: The thread.
-        incarnation: Its incarnation.
-        ended: Whether it was deleted.
-        snapshot: Whether it keeps a snapshot, or a member of one.
+        incarnation: Incarnation of the thread.
+        ended: Whether the thread was deleted.
+        snapshot: Whether the thread stores a snapshot, or a member of a snapshot.
         facts: `agent_id`, `deleted_through`, `retention_s` and `unsearchable`.
-        records: Number of its records that count.
-        segments: Number of segments that its checkpoints name.
-        checkpoints: Number of verdicts on its checkpoints.
+        records: Number of records that count.
+        segments: Number of segments that the checkpoints name.
+        checkpoints: Number of checkpoints for each verdict.
     """
 
     thread_id: str
@@ -162,7 +162,7 @@ class ThreadTotal:
     checkpoints: dict[str, int]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it in the form of the report."""
+        """Return the totals in the form of the report."""
         members = asdict(self)
         return {**members.pop("facts"), **members}
 
@@ -178,9 +178,9 @@ class Findings:
     """The findings of an audit.
 
     Attributes:
-        subject: The request: its `kind` and name.
+        subject: The request, with its `kind` and name.
         root: The root.
-        trust: Why the root is trusted, for people.
+        trust: Reason to trust the root, for people.
         items: The checked objects, in order.
         threads: Totals by thread, in order.
         facts: Further content of the root, such as the number of a catalog.
@@ -195,7 +195,7 @@ class Findings:
 
     @property
     def result(self) -> Result:
-        """What the audit says as a whole."""
+        """Result of the audit as a whole."""
         verdicts = {self.root.verdict, *(item.verdict for item in self.items)}
         if verdicts & {Verdict.FAIL, Verdict.MISSING}:
             return Result.FAIL
@@ -205,11 +205,11 @@ class Findings:
 
     @property
     def problems(self) -> list[Item]:
-        """The items that are not intact."""
+        """Items that are not intact."""
         return [item for item in self.items if item.verdict not in FINE]
 
     def as_json(self) -> dict[str, Any]:
-        """Return them in the form of the report."""
+        """Return the findings in the form of the report."""
         blobs = {blob for item in self.items for blob in item.blobs}
         return {
             "format_version": FINDINGS_VERSION,
@@ -230,7 +230,7 @@ class Findings:
 
 
 def ordered(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Return items in the order of a report; pieces of a catalog keep their order."""
+    """Return items in the order of a report. Pieces of a catalog keep their order."""
     return tuple(sorted(items, key=lambda item: item.place))
 
 

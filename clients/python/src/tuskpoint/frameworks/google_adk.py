@@ -42,7 +42,7 @@ _MAX_NAME = 100
 def thread_of(app_name: str, user_id: str, session_id: str) -> str:
     """Return the thread of a session: `APP/USER/SESSION`.
 
-    Each part is escaped as in a URL, except `@`, so that the parts can be told apart.
+    Each part is escaped as in a URL, except `@`, so that the parts can be separated.
     """
     return f"{_escaped(app_name)}/{_escaped(user_id)}/{_escaped(session_id)}"
 

@@ -1,6 +1,6 @@
 """An MCP server: the checkpoints of TuskPoint as tools for AI agents and their applications.
 
-`tuskpoint mcp` runs it. `server` makes it from an `AsyncClient`, `tools` has the tools, `results`
-their results, and `http` what serves it on a socket. All of it imports the package `mcp`, so
-nothing outside of this package imports it before it is needed.
+`tuskpoint mcp` runs the server. `server` builds it from an `AsyncClient`, `tools` has the tools,
+`results` their results, and `http` serves it on a socket. These modules import the package `mcp`,
+so code outside of this package imports them only at first use.
 """

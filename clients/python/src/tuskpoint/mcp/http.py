@@ -1,4 +1,4 @@
-"""Streamable HTTP: the socket, who may connect, and the server on it."""
+"""Streamable HTTP: the socket, access rules, and the server on the socket."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 PATH = "/mcp"
-_STOP_S = 3  # how long calls may go on after SIGTERM
+_STOP_S = 3  # most seconds for running calls after SIGTERM
 _BACKLOG = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where and for whom the server listens.
+    """Address, names and credentials of the listener.
 
     Attributes:
-        host: The address or name to listen on.
-        port: The port; 0 picks a free one.
-        names: Further names and addresses, with or without a port, by which clients reach it.
-        authorization: Returns the header `Authorization` that clients must send; `None`
-            lets all in.
+        host: Address or name to listen on.
+        port: Port; 0 picks a free port.
+        names: Further names and addresses, with or without a port, by which clients reach the
+            server.
+        authorization: Returns the header `Authorization` that clients must send; `None` admits all
+            clients.
         cert_file: Certificates for TLS, PEM; `None` serves plain HTTP.
-        key_file: The key of the first, PEM.
+        key_file: Private key of the first certificate, PEM.
     """
 
     host: str
@@ -44,16 +45,16 @@ class Endpoint:
 
     @property
     def scheme(self) -> str:
-        """The scheme of its URL."""
+        """Scheme of the server's URL."""
         return "http" if self.cert_file is None else "https"
 
     def url(self, port: int) -> str:
-        """Return the URL of the server on the port that it got."""
+        """Return the URL of the server on the actual port."""
         return f"{self.scheme}://{_bracketed(self.host)}:{port}{PATH}"
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a host to listen on."""
+    """Return whether only this machine reaches a listening host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -61,7 +62,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Return whether a host to listen on stands for all addresses of this machine."""
+    """Return whether a listening host stands for all addresses of this machine."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
@@ -69,10 +70,10 @@ def is_wildcard(host: str) -> bool:
 
 
 def listen(endpoint: Endpoint) -> socket.socket:
-    """Return a socket that listens.
+    """Return a listening socket.
 
     Raises:
-        OSError: The port is taken, or the address is not of this machine.
+        OSError: The port is in use, or the address does not belong to this machine.
     """
     addresses = socket.getaddrinfo(
         endpoint.host, endpoint.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -101,13 +102,13 @@ async def serve(server: MCPServer, endpoint: Endpoint, listening: socket.socket)
         ssl_certfile=endpoint.cert_file,
         ssl_keyfile=endpoint.key_file,
     )
-    # uvicorn raises the signal again once it has stopped; a stop that was asked for is no failure.
+    # uvicorn raises the signal again after it has stopped; a requested stop is not a failure.
     signal.signal(signal.SIGTERM, lambda *_: None)
     await uvicorn.Server(config).serve(sockets=[listening])
 
 
 def _security(endpoint: Endpoint) -> TransportSecuritySettings:
-    """Return which `Host` and `Origin` headers pass: a page of another site must not get in."""
+    """Return the accepted `Host` and `Origin` headers: pages of other sites must not get in."""
     names = list(endpoint.names)
     if is_loopback(endpoint.host):
         names += ["127.0.0.1", "localhost", "[::1]"]
@@ -117,7 +118,7 @@ def _security(endpoint: Endpoint) -> TransportSecuritySettings:
     return TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=hosts,
-        # A proxy may end TLS, so the scheme that clients see is not known here.
+        # A proxy may end TLS, so the scheme that clients see is unknown here.
         allowed_origins=[f"{scheme}://{host}" for scheme in ("http", "https") for host in hosts],
     )
 
@@ -127,11 +128,11 @@ def _bracketed(host: str) -> str:
 
 
 class _OnlyWithToken:
-    """Lets requests in that have the right header `Authorization`.
+    """Admits requests that have the right header `Authorization`.
 
     Args:
-        app: What they reach.
-        expected: Returns the header.
+        app: Application that admitted requests reach.
+        expected: Returns the expected header.
     """
 
     def __init__(self, app: ASGIApp, expected: Callable[[], str]) -> None:

@@ -1,4 +1,4 @@
-"""How much of it a tool returns: pages of lists, and parts of long states."""
+"""Sizes of results: pages of lists, and parts of long states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from .results import Omitted, Part
 
 PAGE_CHARS = 20_000
-"""Characters of JSON after which a result is cut, unless the caller asks for more."""
+"""Characters of JSON after which a result is cut, unless the caller requests more."""
 MAX_OMITTED = 100
 _MAX_LEVELS = 64
 
@@ -33,15 +33,15 @@ def json_text(value: Any) -> str:
 
 
 def parsed(name: str, text: str, hint: str) -> Any:
-    """Return the value of JSON text that a caller gave.
+    """Return the value of a caller's JSON text.
 
     Args:
-        name: The parameter.
+        name: Name of the parameter.
         text: The JSON text.
-        hint: What to write instead.
+        hint: Advice for the caller: what to write instead.
 
     Raises:
-        ToolError: It is not JSON.
+        ToolError: The text is not JSON.
     """
     try:
         return json.loads(text, parse_constant=_no_constant)
@@ -54,17 +54,17 @@ def _no_constant(name: str) -> Any:
 
 
 def moment(time: datetime) -> str:
-    """Return a time as the results have it."""
+    """Return a time in the form of results."""
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def page(models: Iterable[ModelT], limit: int, max_chars: int) -> tuple[list[ModelT], bool]:
-    """Return as many models as fit, at least one; and whether there are more.
+    """Return as many models as fit, at least one, and whether there are more.
 
     Args:
-        models: The models, of which one more than `limit` is enough.
-        limit: At most this many.
-        max_chars: Characters of their JSON.
+        models: The models; one more than `limit` is enough.
+        limit: Most models to return.
+        max_chars: Most characters of their JSON.
     """
     results: list[ModelT] = []
     room = max_chars
@@ -90,7 +90,7 @@ async def first(
 
 
 def fitting(state: Mapping[str, Any], max_chars: int) -> tuple[dict[str, Any], list[Omitted]]:
-    """Return the channels that fit together, smallest first, and those that do not."""
+    """Return the channels that fit together, smallest first, and the channels that do not fit."""
     sizes = {name: len(json_text(name)) + len(json_text(value)) for name, value in state.items()}
     room, names = max_chars, set()
     for name in sorted(state, key=lambda name: sizes[name]):
@@ -110,7 +110,7 @@ def part(state: Mapping[str, Any], channel: str | None, offset: int, max_chars: 
     """Return a part of the JSON text of a channel, or of the whole state.
 
     Raises:
-        ToolError: There is no such channel, or its text ends before the offset.
+        ToolError: There is no such channel, or the text ends before the offset.
     """
     if channel is not None and channel not in state:
         raise ToolError(f"the checkpoint has no channel '{channel}'; it has {_named(list(state))}")
@@ -137,7 +137,7 @@ def _named(names: Sequence[str], most: int = 20) -> str:
 def is_deep(value: Any) -> bool:
     """Return whether a value has more levels than the JSON view of a state can have.
 
-    Parsers of JSON refuse what is nested too deeply, and with it the whole result.
+    Parsers of JSON refuse values that are nested too deeply, and with them the whole result.
     """
     level = [value]
     for _ in range(_MAX_LEVELS):
@@ -154,5 +154,5 @@ def _inside(value: Any) -> Iterable[Any]:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text, cut at this many characters."""
+    """Return a text, cut at a number of characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,4 +1,4 @@
-"""The results of the tools, as models: clients get their schemas. Times are ISO 8601 in UTC."""
+"""Results of the tools, as models: clients get their schemas. Times are ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Status = Literal["PASS", "FAIL", "UNVERIFIED", "RETRACTED"]
 
 
 class Result(BaseModel):
-    """What a tool returns, or a part of it."""
+    """Result of a tool, or a part of a result."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
 
@@ -21,27 +21,27 @@ class Saved(Result):
     thread_id: str
     checkpoint_id: str
     blob_id: str | None
-    """The blob that holds it; null until it is certified."""
+    """The blob with the checkpoint; null until the checkpoint is certified."""
     durability: Literal["journaled", "certified"]
 
 
 class Omitted(Result):
-    """A channel that did not fit."""
+    """A channel that did not fit into the result."""
 
     channel: str
     chars: int
-    """Length of its value as JSON text."""
+    """Length of the value as JSON text."""
 
 
 class Part(Result):
     """A part of a long JSON text."""
 
     channel: str | None
-    """The channel; null if it is the whole state."""
+    """The channel; null for a part of the whole state."""
     offset: int
     text: str
     next_offset: int | None
-    """Offset of the next part; null if this is the last."""
+    """Offset of the next part; null if this is the last part."""
     total_chars: int
 
 
@@ -56,7 +56,7 @@ class Entry(Result):
     label: str
     durability: Literal["journaled", "certified"]
     blob_id: str | None
-    """The blob that holds it; null until it is certified."""
+    """The blob with the checkpoint; null until the checkpoint is certified."""
     forked_from: str | None
     rolled_back_from: str | None
     adopted_from: str | None
@@ -67,16 +67,16 @@ class Loaded(Entry):
 
     thread_id: str
     metadata: dict[str, Any] | None
-    """Null if it is too long (a larger max_chars shows it) or nested too deeply."""
+    """Null if the metadata is too long (a larger max_chars shows it) or nested too deeply."""
     state: dict[str, Any]
-    """Channel to value. Channels that did not fit are in `omitted`. One that cannot be shown, as
-    above 4 MiB, is {"$opaque": type, "$size": bytes}: never save that in its place."""
+    """Channel to value. Channels that did not fit are in `omitted`. A value that cannot be shown,
+    as above 4 MiB, is {"$opaque": type, "$size": bytes}: never save that in place of the value."""
     truncated: bool
-    """Whether this is not the whole state."""
+    """Whether `state` is not the whole state."""
     omitted: list[Omitted]
     """The channels that did not fit, at most 100. Read one with checkpoint_load(channel=...)."""
     part: Part | None
-    """The part that was asked for with `channel` or `offset`, if it is not in `state`."""
+    """The part requested with `channel` or `offset`, if it is not in `state`."""
 
 
 class Checkpoints(Result):
@@ -84,10 +84,10 @@ class Checkpoints(Result):
 
     thread_id: str
     count: int
-    """How many are here."""
+    """Number of checkpoints in this page."""
     checkpoints: list[Entry]
     next_before: str | None
-    """Give it as `before` to read on; null if there are no more."""
+    """Pass this as `before` for the next page; null if there are no more."""
 
 
 class FromTo(Result):
@@ -98,7 +98,7 @@ class FromTo(Result):
 
 
 class Difference(Result):
-    """What differs between two states, by channel and JSON Pointer inside it."""
+    """The differences between two states, by channel and JSON Pointer inside the channel."""
 
     thread_id: str
     id_a: str
@@ -112,12 +112,12 @@ class Difference(Result):
 
 
 class Found(Result):
-    """A checkpoint that a search found."""
+    """A checkpoint that matches a search."""
 
     text: str
-    """The text that was searched, cut at 500 characters."""
+    """The searched text, cut at 500 characters."""
     distance: float
-    """Smaller is nearer; comparable within one answer only."""
+    """Smaller is nearer. Distances are comparable within one answer only."""
     thread_id: str
     checkpoint_id: str
     checkpoint_ns: str
@@ -125,7 +125,7 @@ class Found(Result):
 
 
 class SearchAnswer(Result):
-    """What a search found, nearest first."""
+    """The results of a search, nearest first."""
 
     query: str
     mode: str
@@ -142,7 +142,7 @@ class Forked(Result):
     new_thread_id: str
     checkpoint_id: str
     blob_id: str | None
-    """The blob that holds it; null until it is certified."""
+    """The blob with the checkpoint; null until the checkpoint is certified."""
     forked_from: str
 
 
@@ -153,15 +153,15 @@ class RolledBack(Result):
     checkpoint_id: str
     """The new latest checkpoint."""
     restored_from: str
-    """The checkpoint whose state it has."""
+    """The checkpoint whose state the new one has."""
     blob_id: str | None
-    """The blob that holds it; null until it is certified."""
+    """The blob with the checkpoint; null until the checkpoint is certified."""
     rolled_back_from: str
-    """The same as "thread:checkpoint"."""
+    """The checkpoint whose state the new one has, as "thread:checkpoint"."""
 
 
 class Handoff(Result):
-    """The descriptor of a hand-off. Give it to adopt_checkpoint unchanged."""
+    """The descriptor of a hand-off. Pass it to adopt_checkpoint unchanged."""
 
     source: str
     thread_id: str
@@ -182,14 +182,14 @@ class Adopted(Result):
     new_thread_id: str
     checkpoint_id: str
     blob_id: str | None
-    """The blob that holds it in the new thread; null until it is certified."""
+    """The blob with the checkpoint in the new thread; null until the checkpoint is certified."""
     verified: bool
     signer: str
-    """Public key of the server that signed the descriptor; empty if nobody did."""
+    """Public key of the server that signed the descriptor; empty if it has no signature."""
 
 
 class Step(Result):
-    """What reading one stored checkpoint back showed."""
+    """The result of reading one stored checkpoint back."""
 
     checkpoint_id: str
     checkpoint_ns: str
@@ -215,11 +215,11 @@ class Trail(Result):
     chain_detail: str
     """The problem in the chain from the catalog to the stored bytes; empty if there is none."""
     journal_details: list[str]
-    """What is wrong with the thread's rows and values in the server's journal."""
+    """Problems of the thread's rows and values in the server's journal."""
     steps: list[Step]
-    """The failures first, then the others in order."""
+    """The failures first, then the other steps in order."""
     truncated: bool
-    """Whether there are more steps. The counts are of all."""
+    """Whether there are more steps. The counts include all steps."""
 
 
 class Thread(Result):
@@ -228,9 +228,9 @@ class Thread(Result):
     thread_id: str
     agent_id: str
     state: Literal["idle", "interrupted", "failed"]
-    """"interrupted": it waits for an answer."""
+    """"interrupted": the thread waits for an answer."""
     checkpoint_id: str | None
-    """Its latest checkpoint."""
+    """Latest checkpoint of the thread."""
     created: str
     updated: str
 
@@ -241,7 +241,7 @@ class Threads(Result):
     count: int
     threads: list[Thread]
     next_after: str | None
-    """Give it as `after` to read on; null if there are no more."""
+    """Pass this as `after` for the next page; null if there are no more."""
 
 
 class Question(Result):
@@ -259,7 +259,7 @@ class Waiting(Result):
     thread_id: str
     agent_id: str
     checkpoint_id: str
-    """The checkpoint that waits. thread_answer takes it, so that no later one is answered."""
+    """The checkpoint that waits. Pass it to thread_answer, or you may answer a later question."""
     since: str
     """Time of the thread's last change."""
     questions: list[Question]
@@ -271,7 +271,7 @@ class AllWaiting(Result):
     count: int
     waiting: list[Waiting]
     next_after: str | None
-    """Give it as `after` to read on; null if there are no more."""
+    """Pass this as `after` for the next page; null if there are no more."""
 
 
 class Answered(Result):
@@ -303,9 +303,9 @@ class History(Result):
     count: int
     events: list[Event]
     cursor: str
-    """Give it as `cursor` to get later changes only."""
+    """Pass this as `cursor` to get only later changes."""
     more: bool
-    """Whether there are more already."""
+    """Whether there already are more changes."""
 
 
 class ToolSummary(Result):
@@ -316,7 +316,7 @@ class ToolSummary(Result):
 
 
 class Setup(Result):
-    """How an MCP client gets this server."""
+    """Set-up of an MCP client for this server."""
 
     where: str
     """A file, or "shell" for a command."""
@@ -340,12 +340,12 @@ class Info(Result):
     version: str
     transport: Literal["stdio", "streamable-http"]
     target: str
-    """The address of the TuskPoint server."""
+    """Address of the TuskPoint server."""
     server: TuskPointServer | None
     """The TuskPoint server; null if it did not answer."""
     problem: str
-    """Why it did not answer, and what to do; empty if it did."""
+    """Reason why the server did not answer, and what to do; empty if it answered."""
     tools: list[ToolSummary]
     connect: dict[str, Setup]
-    """MCP client to its set-up."""
+    """Set-ups by MCP client."""
     notes: list[str]

@@ -1,4 +1,4 @@
-"""Schemas without what says nothing: an application gives them to its model, which reads it all."""
+"""Schemas without redundant parts, because an application passes all of a schema to its model."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _DEFINITION = "#/$defs/"
 
 
 def concise(tool: Tool, *, has_result: bool = True) -> Tool:
-    """Return a tool with schemas that accept the same, in fewer words.
+    """Return a tool with schemas that accept the same values in fewer words.
 
-    They lack titles, which repeat names; defaults that are empty or null; and descriptions of
-    types, which repeat those of the members that have them. A result may get more members in a
-    later version, so its schema allows them.
+    The schemas have no titles, which repeat names; no empty or null defaults; and no descriptions
+    of types, which repeat the descriptions of members. A result may get more members in a later
+    version, so its schema allows further members.
 
     Args:
         tool: The tool.
@@ -28,7 +28,7 @@ def concise(tool: Tool, *, has_result: bool = True) -> Tool:
     result = None
     if has_result and tool.output_schema is not None:
         result = _open(_inlined(_short(tool.output_schema)))
-        result.pop("description", None)  # the tool's own says it
+        result.pop("description", None)  # the description of the tool has the same text
     update = {"input_schema": _inlined(_short(tool.input_schema)), "output_schema": result}
     return tool.model_copy(update=update)
 
@@ -50,7 +50,7 @@ def _short(schema: Schema) -> Schema:
 
 
 def _inside(schema: Schema) -> Iterator[tuple[Any, Any]]:
-    """Yield where the schemas inside a schema are: containers, of copies, and keys of them."""
+    """Yield the places of schemas inside a schema: copies of containers, and keys in them."""
     for name in _MAPS:
         if name in schema:
             schema[name] = dict(schema[name])
@@ -80,7 +80,7 @@ def _merged(schema: Schema) -> Schema:
 
 
 def _inlined(schema: Schema) -> Schema:
-    """Return a schema with the definitions that are used once in the place of their use."""
+    """Return a schema in which definitions with one use replace their reference."""
     definitions: Mapping[str, Schema] = schema.get("$defs", {})
     uses = Counter(_references(schema))
     once = {name for name in definitions if uses[name] == 1}

@@ -1,4 +1,4 @@
-"""The MCP server: which tools there are, how their results and errors are sent, and stdio."""
+"""MCP server: its tools, how results and errors are sent, and stdio."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _HINTS: Mapping[str, str] = {
     "SCOPE_MISSING": "the operator of this MCP server gives it a token with that scope",
     "BLOB_UNAVAILABLE": "try again later; saves and loads continue meanwhile",
 }
-"""What a caller of tools can do about a reason, where the service's own message cannot know."""
+"""Advice for callers of tools about a reason, if the service's own message cannot know it."""
 
 _READS = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
@@ -79,19 +79,19 @@ _TOOLS: Mapping[ToolFunction, tuple[str, ToolAnnotations]] = {
     threads.thread_answer: ("Answer a question", _DECIDES),
     threads.thread_history: ("Show what happened", _READS),
 }
-"""The tools: their title, and what clients should know before they call one.
+"""Tools: their titles, and hints for clients before a call.
 
-A rollback and an answer count as destructive: they remove nothing, but an agent acts on them.
+A rollback and an answer count as destructive: they remove nothing, but change what an agent does.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How clients reach this server, for `tuskpoint_info`.
+    """Ways in which clients reach this server, for `tuskpoint_info`.
 
     Attributes:
         transport: The transport.
-        setups: MCP client to its set-up.
+        setups: Maps each MCP client to its set-up.
     """
 
     transport: Transport
@@ -104,7 +104,7 @@ class _Server(MCPServer):
     has_result_schemas = True
 
     async def list_tools(self) -> list[Tool]:
-        """Return the tools, as applications get them."""
+        """Return the tools in the form that applications get."""
         tools = await super().list_tools()
         return [concise(tool, has_result=self.has_result_schemas) for tool in tools]
 
@@ -112,12 +112,12 @@ class _Server(MCPServer):
 def make_server(
     client: AsyncClient, access: Access, *, has_result_schemas: bool = True
 ) -> MCPServer:
-    """Return the server with all tools.
+    """Return a server with all tools.
 
     Args:
-        client: What the tools call. Its server need not run yet.
-        access: How clients reach it.
-        has_result_schemas: Whether the list of tools has the schemas of their results.
+        client: Client that the tools use. Its server need not run yet.
+        access: Ways in which clients reach the MCP server.
+        has_result_schemas: Whether the list of tools contains the schemas of results.
     """
     server = _Server(
         NAME,
@@ -171,7 +171,7 @@ async def _described(client: AsyncClient) -> tuple[TuskPointServer | None, str]:
 
 
 def _tool(function: ToolFunction, client: AsyncClient) -> Callable[..., Awaitable[CallToolResult]]:
-    """Return a function as the server calls it: without the client, and with errors for callers."""
+    """Return a tool function for the server: without the client, and with errors for callers."""
     signature = inspect.signature(function, eval_str=True)
     own = list(signature.parameters.values())[1:]
     returned = Annotated[CallToolResult, signature.return_annotation]
@@ -197,9 +197,9 @@ def _tool(function: ToolFunction, client: AsyncClient) -> Callable[..., Awaitabl
 
 
 def _sent(result: Result) -> CallToolResult:
-    """Return a result as it is sent.
+    """Return a result in the form that is sent.
 
-    Its text is the structured content as compact JSON: the SDK's own is indented, and longer.
+    The text is the structured content as compact JSON: the SDK's own text is indented, and longer.
     """
     return CallToolResult(
         content=[TextContent(type="text", text=result.model_dump_json(by_alias=True))],

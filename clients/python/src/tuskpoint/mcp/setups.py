@@ -1,4 +1,4 @@
-"""How the well-known MCP clients are told about this server, for `tuskpoint_info`."""
+"""Set-ups of this server for the well-known MCP clients, for `tuskpoint_info`."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _SERVERS_OF = {
 
 
 def for_command(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Setup]:
-    """Return the set-ups of a server that each client starts by itself, over stdio.
+    """Return the set-ups of a server that each client starts itself, over stdio.
 
     Args:
         command: The program and its arguments.
-        environment: Its variables.
+        environment: Environment variables of the program.
     """
     entry = {"command": command[0], "args": list(command[1:]), "env": dict(environment)}
     options = [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
     return {
-        # A further option has to stand between --env and the name, which --env would take.
+        # Another option must stand between --env and the name, because --env accepts several
+        # values.
         "claude_code": _shell(
             "claude", "mcp", "add", *options, "--transport", "stdio", NAME, "--", *command
         ),
@@ -41,7 +42,7 @@ def for_command(command: Sequence[str], environment: Mapping[str, str]) -> dict[
 
 
 def for_url(url: str) -> dict[str, Setup]:
-    """Return the set-ups of a server that runs already, over streamable HTTP."""
+    """Return the set-ups of a running server, over streamable HTTP."""
     keys = {"windsurf": {"serverUrl": url}, "gemini_cli": {"httpUrl": url}}
     return {
         "claude_code": _shell("claude", "mcp", "add", "--transport", "http", NAME, url),

@@ -1,7 +1,7 @@
-"""Bringing threads to a server and taking them out: `tuskpoint import` and `tuskpoint export`.
+"""Import of threads into a server, and export: `tuskpoint import` and `tuskpoint export`.
 
-A source yields a thread's checkpoints as messages of the contract, each complete, with its writes.
-`lines` is the form of a file; `sqlite`, `postgres` and `redis` read the databases of LangGraph's
-savers. `arriving` decides about one thread and saves it, `comparing` reads both sides through
+A source yields a thread's checkpoints as messages of the contract, complete and with their writes.
+`lines` reads and writes files; `sqlite`, `postgres` and `redis` read the databases of LangGraph's
+savers. `arriving` plans and saves the import of a thread, `comparing` compares both sides through
 LangGraph, and `leaving` writes a file.
 """

@@ -1,4 +1,4 @@
-"""Deciding about one thread, before anything of it is saved, and saving it."""
+"""Plan of a thread's import, made before the first save, and the saves."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from .limits import MAX_WRITES, Limits
 from .threads import Key, Problem, Source, ThreadSettings, called, key_of
 
 Advance = Callable[[], object]
-"""Called once for each checkpoint."""
+"""Function that is called once for each checkpoint."""
 
 Slot = tuple[str, int]
 
 _LOWEST = "0"
-"""An ID that sorts before every UUID, and so before the IDs of a deleted thread."""
+"""An ID that sorts before all UUIDs, and so before the IDs of a deleted thread."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be saved of a thread.
+    """Checkpoints and writes of a thread that the import saves.
 
     Attributes:
         thread_id: The thread in the source.
         target_id: The thread on the server.
-        settings: Its settings.
-        checkpoints: How many the source has.
-        missing: Those that the server does not have.
-        writes: The writes that a checkpoint on the server does not have.
-        count_of_writes: How many writes are to be saved, those of missing checkpoints included.
-        heads: The greatest ID of each namespace on the server.
-        begins: Whether the server has nothing of the thread.
-        is_ahead: Whether the server has something of it that the source has not.
+        settings: Settings of the thread.
+        checkpoints: Number of checkpoints in the source.
+        missing: Checkpoints that the server does not have.
+        writes: Writes that a checkpoint on the server does not have.
+        count_of_writes: Number of writes to save, including the writes of missing checkpoints.
+        heads: Greatest ID of each namespace on the server.
+        begins: Whether the server has no checkpoint of the thread.
+        is_ahead: Whether the server has checkpoints or writes of the thread that the source lacks.
     """
 
     thread_id: str
@@ -64,19 +64,19 @@ class Plan:
 
     @property
     def is_done(self) -> bool:
-        """Whether the server has everything."""
+        """Whether the server has everything already."""
         return not self.missing and not self.writes
 
 
 class Arrival:
-    """Brings threads of a source to a server.
+    """Imports threads of a source into a server.
 
     Args:
-        calls: The server.
-        source: Where the threads come from.
-        prefix: Goes before the IDs of threads.
-        agent_id: Name of the agent that drives them; empty leaves what the source says.
-        restarts: Whether an ID that was deleted may be used again.
+        calls: Calls to the server.
+        source: Source of the threads.
+        prefix: Prefix of the thread IDs on the server.
+        agent_id: Name of the agent that drives the threads; empty keeps the agent of the source.
+        restarts: Whether the ID of a deleted thread may be used again.
     """
 
     def __init__(
@@ -89,14 +89,14 @@ class Arrival:
         self._restarts = restarts
 
     def target_of(self, thread_id: str) -> str:
-        """Return the ID that a thread has on the server."""
+        """Return the ID of a thread on the server."""
         return self._prefix + thread_id
 
     def plan(self, thread_id: str, advance: Advance) -> Plan:
-        """Read a thread whole, compare it with the server's, and say what is to be saved.
+        """Read a whole thread, compare it with the server's thread, and return the import plan.
 
         Raises:
-            Problem: The thread is damaged, cannot be kept, or is another one than the server's.
+            Problem: The thread is damaged, cannot be stored, or differs from the server's thread.
         """
         target_id = self.target_of(thread_id)
         plan = Plan(thread_id, target_id, self._source.settings(thread_id))
@@ -133,17 +133,17 @@ class Arrival:
         return plan
 
     def messages(self, plan: Plan) -> Iterator[Checkpoint]:
-        """Yield the checkpoints of a thread under the ID that it has on the server."""
+        """Yield the checkpoints of a thread under its ID on the server."""
         for message in self._source.checkpoints(plan.thread_id):
             message.ref.thread_id = plan.target_id
             yield message
 
     def write(self, plan: Plan, advance: Advance) -> None:
-        """Save what a plan says.
+        """Save the checkpoints and writes of a plan.
 
         Raises:
-            TuskPointError: The server refused a checkpoint. Those before it are saved, and another
-                import continues there.
+            TuskPointError: The server refused a checkpoint. The checkpoints before it are saved,
+                and another import continues from there.
         """
         sent: set[bytes] = set()
         for message in self.messages(plan):
@@ -161,7 +161,7 @@ class Arrival:
             self._calls.unary(methods.SET_RETENTION, request)
 
     def _there(self, plan: Plan) -> set[Key]:
-        """Return the checkpoints that the server has of a thread."""
+        """Return the keys of a thread's checkpoints on the server."""
         request = ListCheckpointsRequest(thread_id=plan.target_id, view=VIEW_ENTRY)
         keys = {key_of(checkpoint) for checkpoint in self._calls.list_checkpoints(request)}
         for ns, checkpoint_id in keys:
@@ -172,8 +172,9 @@ class Arrival:
     def _is_deleted(self, thread_id: str) -> bool:
         """Return whether a thread that has no checkpoints was deleted.
 
-        The server shows nothing of such a thread. But it refuses a save that follows a deleted
-        checkpoint, and every save that expects another head: this one is never stored.
+        The server has no call that returns deleted threads. But it refuses a save that follows a
+        deleted checkpoint, and a save that expects another head. So the save in this test is never
+        stored.
         """
         probe = SaveCheckpointRequest(
             checkpoint=Checkpoint(
@@ -192,11 +193,11 @@ class Arrival:
         raise AssertionError("the server saved a checkpoint that follows none of its own")
 
     def _check_restart(self, message: Checkpoint, source_keys: Collection[Key]) -> None:
-        """Check that the server will accept a checkpoint of a thread that begins again.
+        """Check that the server will accept a checkpoint of a restarted thread.
 
         Raises:
-            Problem: It follows a checkpoint that the source does not have, and which may be
-                among the deleted.
+            Problem: The checkpoint follows a checkpoint that the source does not have, and that may
+                be a deleted one.
         """
         needed = [(message.ref.checkpoint_ns, message.parent_checkpoint_id)]
         if message.ref.checkpoint_ns:
@@ -210,10 +211,10 @@ class Arrival:
                 )
 
     def _compare(self, plan: Plan, message: Checkpoint) -> bool:
-        """Compare a checkpoint with the server's; return whether that has more writes.
+        """Compare a checkpoint with the server's; return whether the server has more writes.
 
         Raises:
-            Problem: They differ.
+            Problem: The two checkpoints differ.
         """
         stored = self._calls.get_checkpoint(message.ref)
         if stored is None or not is_same(stored, message):
@@ -229,7 +230,7 @@ class Arrival:
             name = called(key_of(message))
             raise self._foreign(plan.target_id, f"the writes of {name} differ")
         is_ahead = bool(server_slots.keys() - source_slots.keys())
-        # A sign of a task, such as its interrupt, is replaced by its next one.
+        # The next mark of a task, such as its interrupt, replaces the earlier mark.
         late = (source_slots.keys() - server_slots.keys()) | (set() if is_ahead else changed)
         if late:
             plan.writes[key_of(message)] = late
@@ -249,7 +250,7 @@ class Arrival:
         request = SaveCheckpointRequest(
             checkpoint=message,
             writes=writes[:MAX_WRITES],
-            # Nobody else may save to the thread meanwhile.
+            # No other program may save to the thread in between.
             expected_head=plan.heads.get(ns, ""),
             agent_id=self._agent_id or plan.settings.agent_id,
             restart_deleted=self._restarts,
@@ -279,7 +280,7 @@ class Arrival:
 
 
 def patiently(save: Callable[[], object]) -> None:
-    """Save, and again while too much waits for certification: an import is faster than a store."""
+    """Save; retry while too much waits for certification: an import is faster than blob stores."""
     while True:
         try:
             save()
@@ -300,7 +301,7 @@ def _put_back(
 
 
 def is_same(checkpoint: Checkpoint, other: Checkpoint) -> bool:
-    """Return whether two checkpoints are equal, apart from their writes and what describes them."""
+    """Return whether two checkpoints are equal, except for their writes and descriptions."""
     return _facts(checkpoint) == _facts(other)
 
 
@@ -333,7 +334,7 @@ def _facts(message: Checkpoint) -> tuple[Any, ...]:
 
 
 def _root_of(message: Checkpoint) -> str:
-    """Return the root checkpoint that the metadata of a subgraph's names; empty for none."""
+    """Return the root checkpoint in the metadata of a subgraph's checkpoint; empty for none."""
     metadata = json.loads(message.metadata_json.decode("utf-8", "surrogatepass") or "{}")
     parents = metadata.get("parents")
     root = parents.get("") if isinstance(parents, dict) else None

@@ -1,6 +1,6 @@
-"""Values of LangGraph as their stored bytes: nothing is built from them, and no type is looked up.
+"""Values of LangGraph as their stored bytes: no object is built, and no type is looked up.
 
-So a thread arrives byte for byte, also where the classes of its values are not installed.
+So a thread arrives byte for byte, even if the classes of its values are not installed.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from .threads import Key, Problem, called
 _PICKLE = "pickle"
 _KEYS_OF_ANY_TYPE = ormsgpack.OPT_NON_STR_KEYS
 _EXTENSIONS = range(EXT_DELTA_SNAPSHOT + 1)
-"""The codes of LangGraph's extensions, which contain msgpack."""
+"""Codes of LangGraph's extensions, which contain msgpack."""
 
 _EXT_HEADERS = {0xC7: 2, 0xC8: 3, 0xC9: 5} | dict.fromkeys(range(0xD4, 0xD9), 1)
-"""First byte of an extension of msgpack, and where its code is."""
+"""First byte of an extension of msgpack, and the position of its code."""
 
 
 @dataclass(frozen=True, slots=True)
 class CarriedValue:
-    """A value as the source stores it."""
+    """A value in the encoding of its source."""
 
     type: str
     data: bytes
 
 
 class CarryingSerializer(JsonPlusSerializer):
-    """Writes values that are carried as they are.
+    """Writes carried values unchanged.
 
-    It reads as LangGraph's serializer does, but builds objects of LangGraph's own types only, and
-    leaves alone what is encrypted.
+    Reads like LangGraph's serializer, but builds only objects of LangGraph's own types, and keeps
+    encrypted values unchanged.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class CarryingSerializer(JsonPlusSerializer):
         return super().dumps_typed(obj)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Return the value of a type and bytes."""
+        """Return the value for a type and bytes."""
         return CarriedValue(*data) if "+" in data[0] else super().loads_typed(data)
 
 
@@ -62,10 +62,10 @@ SERIALIZER = CarryingSerializer()
 
 
 def opened(data: bytes) -> Any:
-    """Return what msgpack has at its surface; its extensions stay packed, and pack again.
+    """Return the outermost value of msgpack. Extensions in it stay packed, and can be packed again.
 
     Raises:
-        ValueError: It is not msgpack.
+        ValueError: The bytes are not msgpack.
     """
     return ormsgpack.unpackb(data, ext_hook=ormsgpack.Ext, option=_KEYS_OF_ANY_TYPE)
 
@@ -74,8 +74,8 @@ def carried(kind: object, data: object, channel: str) -> CarriedValue:
     """Return a stored value, after checking that it can be read.
 
     Raises:
-        CannotCarry: It is a pickle.
-        ValueError: It cannot be read.
+        CannotCarry: The value is a pickle.
+        ValueError: The value cannot be read.
     """
     if not isinstance(kind, str) or not kind:
         raise ValueError(f"the value of channel '{channel}' has no type")
@@ -95,10 +95,10 @@ def carried(kind: object, data: object, channel: str) -> CarriedValue:
 
 
 class CannotCarry(ValueError):
-    """A checkpoint is sound, and cannot be moved all the same.
+    """A checkpoint is intact, but cannot be moved.
 
     Attributes:
-        hint: What to do.
+        hint: Advice for people.
     """
 
     def __init__(self, message: str, hint: str) -> None:
@@ -107,7 +107,7 @@ class CannotCarry(ValueError):
 
 
 def pickled(channel: str) -> CannotCarry:
-    """Return the refusal of a pickle, which could run code where it is loaded."""
+    """Return the refusal of a pickle, which could run code when it is loaded."""
     return CannotCarry(
         f"the value of channel '{channel}' is a pickle",
         "nothing here loads pickles; save the thread again without `pickle_fallback`",
@@ -120,7 +120,7 @@ def _walked(code: int, data: bytes) -> None:
 
 
 def problem_of(source: str, thread_id: str, checkpoint: Key, error: Exception) -> Problem:
-    """Return why a checkpoint cannot be moved."""
+    """Return the problem of a checkpoint that cannot be moved."""
     where = f"{called(checkpoint)} of thread '{thread_id}' in {source}"
     if isinstance(error, CannotCarry):
         return Problem(f"{where}: {error}", error.hint)
@@ -135,7 +135,7 @@ def problem_of(source: str, thread_id: str, checkpoint: Key, error: Exception) -
 
 
 class Encoder:
-    """Makes messages of the checkpoints of one thread.
+    """Builds messages from the checkpoints of one thread.
 
     Args:
         thread_id: The thread.
@@ -143,7 +143,7 @@ class Encoder:
 
     def __init__(self, thread_id: str) -> None:
         self._thread_id = thread_id
-        self._before: dict[str, tuple[str, dict[str, Any]]] = {}  # the last one of a namespace
+        self._before: dict[str, tuple[str, dict[str, Any]]] = {}  # last checkpoint of a namespace
 
     def message(
         self, checkpoint_ns: str, parent_id: str, graph: GraphCheckpoint, metadata: bytes
@@ -151,13 +151,13 @@ class Encoder:
         """Return a checkpoint with all values.
 
         Args:
-            checkpoint_ns: Its namespace.
-            parent_id: Its parent; empty for none.
-            graph: The checkpoint; its values are LangGraph's, or carried.
-            metadata: The metadata, kept as it is.
+            checkpoint_ns: Namespace of the checkpoint.
+            parent_id: Parent of the checkpoint; empty for no parent.
+            graph: The checkpoint. Its values are LangGraph's objects, or carried values.
+            metadata: The metadata, kept unchanged.
 
         Raises:
-            Exception: The checkpoint has not the form of LangGraph's.
+            Exception: The checkpoint does not have LangGraph's form.
         """
         config: RunnableConfig = {
             "configurable": {
@@ -169,7 +169,7 @@ class Encoder:
         message = Checkpoint()
         versions, values = graph["channel_versions"], graph["channel_values"]
         members = json.loads(metadata.decode("utf-8", "surrogatepass"))
-        # All channels count as new, so that none refers to the parent's content.
+        # All channels count as new, so that no channel refers to the parent's content.
         encode_checkpoint(config, graph, {}, versions, SERIALIZER, message)
         message.metadata_json = metadata
         counted = members.get("counters_since_delta_snapshot") or {}

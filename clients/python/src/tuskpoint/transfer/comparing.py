@@ -1,4 +1,4 @@
-"""Comparing what arrived with its source, both read through LangGraph."""
+"""Comparison of imported threads with their source, both read through LangGraph."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from .threads import Key, Problem, Source, called, key_of
 
 _SENDS_IN_CHANNEL_SINCE = 4
 _PLAIN = frozenset({"v", "id", "ts", "channel_versions", "versions_seen"})
-"""Parts of a checkpoint that JSON can hold; their order means nothing."""
+"""Parts of a checkpoint that JSON can express. Their order has no meaning."""
 
 _STORED_OTHERWISE = frozenset({"channel_values", "pending_sends", "type", "updated_channels"})
-"""Parts of a checkpoint that are compared on their own, or that only some savers add."""
+"""Parts of a checkpoint that are compared separately, or that only some savers add."""
 
 
 class GraphSource(Source, Protocol):
-    """A source that a saver of LangGraph can read, too."""
+    """A source that a saver of LangGraph can also read."""
 
     is_exact: bool
-    """Whether values keep their bytes, and its saver reads all writes in the order of the tasks."""
+    """Whether values keep their bytes, and the saver reads all writes in the order of the tasks."""
 
     serializer: SerializerProtocol
-    """What reads the values of both sides."""
+    """Serializer that reads the values of both sides."""
 
     def saver(self) -> BaseCheckpointSaver[Any]:
-        """Return the saver."""
+        """Return the saver of the source."""
         ...
 
 
 class Comparison:
-    """Compares threads.
+    """Compares imported threads with their source.
 
     Args:
         source: The source.
@@ -51,10 +51,10 @@ class Comparison:
         self._ours = ours
 
     def check(self, arrival: Arrival, plan: Plan, advance: Advance) -> None:
-        """Compare every checkpoint of a thread.
+        """Compare all checkpoints of a thread.
 
         Raises:
-            Problem: Something differs.
+            Problem: A checkpoint differs.
         """
         for message in arrival.messages(plan):
             key = key_of(message)
@@ -72,7 +72,7 @@ class Comparison:
     def _read(self, thread_id: str, key: Key) -> CheckpointTuple | None:
         try:
             return self._theirs.get_tuple(_config(thread_id, *key))
-        except Exception as error:  # every library of a database has errors of its own
+        except Exception as error:  # each database library has its own errors
             raise Problem(
                 f"LangGraph's saver cannot read {called(key)} of thread '{thread_id}': {error}",
                 "it was imported, and not compared; run the import again",
@@ -94,7 +94,7 @@ class Comparison:
         if (their_graph.get("updated_channels") or []) != (our_graph.get("updated_channels") or []):
             yield "its updated channels"
         if theirs.checkpoint["v"] < _SENDS_IN_CHANNEL_SINCE:
-            # Savers differ in whether they take the sends from the parent's writes.
+            # Not all savers read the sends from the parent's writes.
             for graph in (their_graph, our_graph):
                 graph["channel_values"] = _without_sends(graph["channel_values"])
                 graph["channel_versions"] = _without_sends(graph["channel_versions"])
@@ -134,16 +134,16 @@ class Comparison:
         return *write[:2], *self._source.serializer.dumps_typed(write[2])
 
     def _is_equal(self, value: Any, other: Any) -> bool:
-        # Not by `==`: arrays have none that says yes or no, and no NaN equals another.
+        # Compared without `==`: arrays have no single result for it, and NaN is not equal to NaN.
         dumps = self._source.serializer.dumps_typed
         if dumps(value) == dumps(other):
             return True
-        # A set that was encoded anew may have another order.
+        # A set that was encoded again may have another order.
         return not self._source.is_exact and bool(value == other)
 
 
 def _plain(value: object) -> str:
-    """Return what JSON can hold as text, in which 1 and 1.0 differ."""
+    """Return a JSON value as text, in which 1 and 1.0 differ."""
     return json.dumps(value, sort_keys=True)
 
 

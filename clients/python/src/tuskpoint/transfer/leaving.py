@@ -1,4 +1,4 @@
-"""Writing threads of a server into a file."""
+"""Export of threads from a server to a file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .threads import Key, Problem, ThreadSettings, called, key_of
 def export_thread(
     calls: SyncCalls, record: ThreadRecord, lines: LinesWriter, advance: Callable[[], object]
 ) -> int:
-    """Write a thread; return how many checkpoints it has, 0 if it was deleted meanwhile.
+    """Write a thread; return the number of its checkpoints, or 0 if it was deleted meanwhile.
 
     Raises:
-        Problem: Its delta channels are rebuilt from checkpoints that were pruned, or a part of it
-            cannot be read. Nothing of it is written.
+        Problem: The thread's delta channels need checkpoints that were pruned, or a part of the
+            thread cannot be read. No line of the thread is written.
     """
     try:
         with lines.whole():
@@ -58,7 +58,7 @@ def _export_thread(
 
 
 def _check_deltas(calls: SyncCalls, message: Checkpoint, keys: set[Key]) -> None:
-    """Check that nothing is needed of a checkpoint that does not exist any more."""
+    """Check that no delta channel needs a checkpoint that no longer exists."""
     parent = message.ref.checkpoint_ns, message.parent_checkpoint_id
     if not (parent[1] and message.state.delta_channels) or parent in keys:
         return
@@ -75,11 +75,11 @@ def _check_deltas(calls: SyncCalls, message: Checkpoint, keys: set[Key]) -> None
 
 @contextmanager
 def whole_file(path: Path, *, replaces: bool) -> Iterator[BinaryIO]:
-    """Write a file that appears under its name once it is complete.
+    """Write a file that gets its name only when it is complete.
 
     Raises:
-        FileExistsError: It exists, and is not to be replaced.
-        OSError: It cannot be written.
+        FileExistsError: The file exists, and must not be replaced.
+        OSError: The file cannot be written.
     """
     if path.exists() and not replaces:
         raise FileExistsError(path)

@@ -1,6 +1,7 @@
-"""The limits of the contract, checked before the first save of a thread.
+"""Limits of the contract, checked before the first save of a thread.
 
-The server checks them too. But it refuses one checkpoint, after those before it were saved.
+The server checks them too. But the server refuses a single checkpoint, after the checkpoints before
+it were saved.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..v1.value_pb2 import Channel, PendingWrite, Value, Version
 from .threads import Problem, called, key_of
 
 MAX_WRITES = 4096
-"""Most writes of one request."""
+"""Most writes in one request."""
 
 _MIB = 1 << 20
 _MAX_VALUE = 128 * _MIB
@@ -32,13 +33,13 @@ class Limits:
 
     def __init__(self, thread_id: str) -> None:
         self._thread_id = thread_id
-        self._kinds: dict[tuple[str, str], str] = {}  # of the versions of a channel
+        self._kinds: dict[tuple[str, str], str] = {}  # kinds of the versions of each channel
 
     def check(self, message: Checkpoint) -> None:
         """Check a checkpoint.
 
         Raises:
-            Problem: The server would refuse it.
+            Problem: The server would refuse the checkpoint.
         """
         for problem in self._problems(message):
             if problem:

@@ -1,7 +1,7 @@
-"""A file of threads: JSON Lines, each line one object. docs/agents/import.md describes the form.
+"""A file of threads in JSON Lines, one object per line; docs/agents/import.md has the form.
 
-A checkpoint is the message `tuskpoint.v1.Checkpoint` in protobuf's JSON form, without what the
-server adds. The last line has counts, and the SHA-256 of the lines before it.
+A checkpoint is the message `tuskpoint.v1.Checkpoint` in protobuf's JSON form, without the fields
+that the server adds. The last line has counts, and the SHA-256 of the lines before it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AGAIN = "write it again with `tuskpoint export`"
 
 @dataclass(slots=True)
 class Counts:
-    """What a file has."""
+    """Contents of a file, in numbers."""
 
     threads: int = 0
     checkpoints: int = 0
@@ -45,7 +45,7 @@ class LinesWriter:
     """Writes a file line by line.
 
     Args:
-        file: Where to.
+        file: The file to write.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -55,7 +55,7 @@ class LinesWriter:
         self._write({"kind": "header", "format": FORMAT, "format_version": FORMAT_VERSION})
 
     def thread(self, thread_id: str, settings: ThreadSettings) -> None:
-        """Begin a thread; the checkpoints that follow are its own."""
+        """Start a thread, to which all following checkpoints belong."""
         retention = settings.retention
         self._write(
             {
@@ -69,7 +69,7 @@ class LinesWriter:
         self.counts.threads += 1
 
     def checkpoint(self, message: Checkpoint) -> None:
-        """Write a checkpoint with its values and writes; the message is changed."""
+        """Write a checkpoint with its values and writes. This changes the message."""
         _strip(message)
         shape = MessageToDict(message, preserving_proto_field_name=True)
         self._write({"kind": "checkpoint", "checkpoint": shape})
@@ -78,7 +78,7 @@ class LinesWriter:
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Write the lines of this block, or none of them if it raises."""
+        """Write the lines of this block, or no line if the block raises."""
         offset, digest, counts = self._file.tell(), self._digest.copy(), replace(self.counts)
         try:
             yield
@@ -102,7 +102,7 @@ class LinesWriter:
         )
 
     def _write(self, shape: dict[str, Any]) -> None:
-        # Maps of a message have no order of their own, and equal threads are to be equal bytes.
+        # Maps of a message have no order of their own, and equal threads must have equal bytes.
         head = json.dumps({"kind": shape.pop("kind")}, separators=(",", ":"))[:-1]
         rest = json.dumps(shape, separators=(",", ":"), sort_keys=True)[1:]
         line = f"{head},{rest}\n".encode("ascii")
@@ -121,7 +121,7 @@ def _strip(message: Checkpoint) -> None:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a thread is in the file, and its settings."""
+    """Position of a thread in the file, and the thread's settings."""
 
     offset: int
     line: int
@@ -132,14 +132,15 @@ class _Place:
 class LinesSource:
     """The threads of a file.
 
-    Opening it reads it once: its form, its order and its hash are checked before a thread is.
+    Opening reads the file once, and checks its form, its order and its hash before any thread is
+    imported.
 
     Args:
         path: The file.
 
     Raises:
-        Problem: The file is damaged, cut short, or no file of threads.
-        OSError: It cannot be read.
+        Problem: The file is damaged, cut short, or not a file of threads.
+        OSError: The file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -191,7 +192,7 @@ class LinesSource:
 
 
 class _Index:
-    """Reads a file once, checks it, and notes where its threads are."""
+    """Reads a file once, checks it, and records the positions of its threads."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -200,7 +201,7 @@ class _Index:
         self._last = ""
 
     def read(self, file: BinaryIO) -> dict[str, _Place]:
-        """Return the place of each thread."""
+        """Return the position of each thread."""
         digest = hashlib.sha256()
         offset, ended = 0, False
         for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), 1):

@@ -1,4 +1,4 @@
-"""From the name of a source to the source."""
+"""Sources by name."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SQLITE = b"SQLite format 3\0"
 
 
 def open_source(name: str) -> Source:
-    """Return a source.
+    """Return the source with a name.
 
     Args:
-        name: A file, the URL of a database, or `env:NAME`: the variable that holds the URL.
+        name: A file, the URL of a database, or `env:NAME`: the variable with the URL.
 
     Raises:
         ImportError: A library is missing.

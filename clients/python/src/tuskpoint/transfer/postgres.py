@@ -1,4 +1,4 @@
-"""The threads in a database of LangGraph's `PostgresSaver`."""
+"""Threads in a database of LangGraph's `PostgresSaver`."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _EMPTY = "empty"
 
 
 class PostgresSource:
-    """The threads of a database, which is only read.
+    """The threads of a database, which is opened read-only.
 
     Args:
-        url: Where the database is.
+        url: URL of the database.
 
     Raises:
         Problem: The database does not answer, or has no tables of the saver.
@@ -68,7 +68,7 @@ class PostgresSource:
             patience = settings.get("connect_timeout") or _CONNECT_SECONDS
             self._connection = psycopg.connect(url, connect_timeout=patience)
             self._connection.read_only = True
-            # One state of the database for all readings of a thread.
+            # All reads of a thread see the same state of the database.
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             columns = {(str(table), str(name)) for table, name in self._ask(_COLUMNS)}
         except psycopg.Error as error:
@@ -140,7 +140,7 @@ class PostgresSource:
         """Return LangGraph's saver on the same state of the database.
 
         Raises:
-            ImportError: It is not installed.
+            ImportError: The saver is not installed.
         """
         from langgraph.checkpoint.postgres import PostgresSaver
 
@@ -183,10 +183,10 @@ def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[Key, list[tuple[Any, ...]]
 
 
 def _checkpoint(text: str, checkpoint_id: str, blobs: Sequence[tuple[Any, ...]]) -> GraphCheckpoint:
-    """Return a checkpoint whose values are packed, except texts, numbers and the like.
+    """Return a checkpoint with packed values, except texts, numbers and other scalars.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The checkpoint cannot be read.
     """
     graph = json.loads(text)
     if graph["id"] != checkpoint_id:

@@ -1,7 +1,8 @@
-"""The threads in a database of LangGraph's `RedisSaver`.
+"""Threads in a database of LangGraph's `RedisSaver`.
 
-Redis has JSON instead of LangGraph's own encoding, so values are opened by the saver and encoded
-again. What the saver cannot build here would lose its type, and is refused.
+Redis has JSON instead of LangGraph's own encoding, so the saver opens the values, and the import
+encodes them again. A value that the saver cannot build on this machine would lose its type, and is
+refused.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ _NAMES = ("$.thread_id", "$.checkpoint_ns", "$.checkpoint_id")
 
 
 class RedisSource:
-    """The threads of a database, which is only read.
+    """The threads of a database, which the import only reads.
 
-    The keys of all checkpoints and writes are read first, and kept in memory.
+    The constructor reads the keys of all checkpoints and writes, and keeps them in memory.
 
     Args:
-        url: Where the database is.
+        url: URL of the database.
 
     Raises:
-        Problem: The database does not answer, or has not the modules that the saver needs.
+        Problem: The database does not answer, or lacks the modules that the saver needs.
     """
 
-    # Values are encoded anew. The saver misses writes that came before their checkpoint; here they
-    # are read from their keys.
+    # Values are encoded again. The saver misses writes that came before their checkpoint, so this
+    # class reads writes from their keys.
     is_exact = False
     serializer = JsonPlusSerializer()
 
@@ -62,7 +63,7 @@ class RedisSource:
                     f"{self.name} has no index of LangGraph's RedisSaver",
                     "check the URL and its database; other prefixes of keys are not known here",
                 )
-            self._saver.setup()  # it makes nothing where the index is
+            self._saver.setup()  # creates nothing if the index exists
             self._keys = self._read_keys()
             self._write_keys = sorted(_text(key) for key in self._redis.scan_iter(f"{_WRITES}*"))
         except (RedisError, ValueError) as error:
@@ -82,7 +83,7 @@ class RedisSource:
                 answers = pipeline.execute()
             for answer in answers:
                 if answer is None:
-                    continue  # it expired meanwhile
+                    continue  # the checkpoint expired in the meantime
                 thread, ns, checkpoint_id = (answer[name] for name in _NAMES)
                 if thread and ns and checkpoint_id:
                     thread_id = from_storage_safe_id(thread[0])
@@ -116,7 +117,7 @@ class RedisSource:
                 if checkpoint_tuple is None:
                     raise ValueError("it expired or was deleted meanwhile")
                 graph = dict(checkpoint_tuple.checkpoint)
-                # How Redis stored it, and what LangGraph reads from the parent's writes.
+                # Redis stored them in this way, and LangGraph reads them from the parent's writes.
                 graph.pop("type", None)
                 graph.pop("pending_sends", None)
                 graph["channel_values"] = {
@@ -175,10 +176,10 @@ class RedisSource:
 
 
 def _check_built(value: Any, channel: str) -> None:
-    """Check that no class is missing here which would be built where it is installed.
+    """Check that no class is missing on this machine that an installation would build.
 
     Raises:
-        CannotCarry: One is.
+        CannotCarry: A class is missing.
     """
     if isinstance(value, dict):
         names = value.get("id")

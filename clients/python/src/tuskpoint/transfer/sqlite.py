@@ -1,4 +1,4 @@
-"""The threads in a database of LangGraph's `SqliteSaver`."""
+"""Threads in a database of LangGraph's `SqliteSaver`."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _WRITES = (
 
 
 class SqliteSource:
-    """The threads of a database, which is only read.
+    """The threads of a database, which is opened read-only.
 
     Args:
-        path: The file.
+        path: Path of the database file.
 
     Raises:
         Problem: The file is damaged, or has no table of the saver.
@@ -146,12 +146,12 @@ class SqliteSource:
         """Return LangGraph's saver on the same state of the database.
 
         Raises:
-            ImportError: It is not installed.
+            ImportError: The saver is not installed.
         """
         from langgraph.checkpoint.sqlite import SqliteSaver
 
         saver = SqliteSaver(self._file, serde=SERIALIZER)
-        saver.is_setup = True  # it would add tables and columns
+        saver.is_setup = True  # `setup` would add tables and columns
         if self._is_old:
             saver._has_task_path = False
         return saver
@@ -171,11 +171,11 @@ def _bytes(data: object) -> bytes:
 
 
 def _checkpoint(kind: object, data: object, checkpoint_id: str) -> GraphCheckpoint:
-    """Return a checkpoint whose values are packed.
+    """Return a checkpoint with packed values.
 
     Raises:
-        CannotCarry: Its values cannot be told apart.
-        ValueError: It cannot be read.
+        CannotCarry: The values of the checkpoint cannot be separated.
+        ValueError: The checkpoint cannot be read.
     """
     if kind == "pickle":
         raise pickled("(all)")

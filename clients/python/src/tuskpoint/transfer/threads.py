@@ -1,4 +1,4 @@
-"""The threads of a source, as messages of the contract, and the errors of one thread."""
+"""Threads of a source, as messages of the contract, and the errors of one thread."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ThreadSettings:
-    """The settings of a thread that belong to no checkpoint.
+    """Settings of a thread that belong to no checkpoint.
 
     Attributes:
-        agent_id: The agent that drives it; empty for none.
-        searchable: Whether search finds it.
-        retention: Time after its last change at which it is deleted; `None` keeps it.
+        agent_id: The agent that drives the thread; empty for no agent.
+        searchable: Whether search finds the thread.
+        retention: Time after the last change at which the thread is deleted; `None` keeps the
+            thread.
     """
 
     agent_id: str = ""
@@ -32,9 +33,10 @@ class Problem(Exception):
     """A thread that cannot be moved.
 
     Attributes:
-        message: What happened, and to what.
-        hint: What to do; may be empty.
-        is_damage: Whether the source is damaged, and not only refused.
+        message: Text for people: what happened, and to which thing.
+        hint: Advice for people; may be empty.
+        is_damage: Whether the source is damaged. Otherwise the source is intact, and the thread is
+            refused.
     """
 
     def __init__(self, message: str, hint: str = "", *, is_damage: bool = False) -> None:
@@ -45,17 +47,17 @@ class Problem(Exception):
 
 
 class Source(Protocol):
-    """Where threads come from."""
+    """A source of threads."""
 
     name: str
-    """What messages call it. It contains no password."""
+    """Name of the source in messages. Contains no password."""
 
     def threads(self) -> Iterator[str]:
         """Yield the IDs of all threads."""
         ...
 
     def size(self, thread_ids: Collection[str] | None) -> int:
-        """Return how many checkpoints these threads have, or all."""
+        """Return the number of checkpoints of these threads, or of all threads."""
         ...
 
     def settings(self, thread_id: str) -> ThreadSettings:
@@ -65,7 +67,7 @@ class Source(Protocol):
     def checkpoints(self, thread_id: str) -> Iterator[Checkpoint]:
         """Yield the checkpoints of a thread, smallest ID first, with values and writes.
 
-        Between two calls of `release`, every reading of a thread yields the same.
+        Between two calls of `release`, all reads of a thread yield the same checkpoints.
 
         Raises:
             Problem: The thread is damaged, or has a value that cannot be moved.
@@ -73,7 +75,7 @@ class Source(Protocol):
         ...
 
     def release(self) -> None:
-        """End what keeps the readings of a thread equal."""
+        """Release the state that keeps the reads of a thread equal."""
         ...
 
     def close(self) -> None:
@@ -87,6 +89,6 @@ def key_of(message: Checkpoint) -> Key:
 
 
 def called(checkpoint: Key) -> str:
-    """Return what messages call a checkpoint."""
+    """Return the name of a checkpoint in messages."""
     where = f" in namespace '{checkpoint[0]}'" if checkpoint[0] else ""
     return f"checkpoint '{checkpoint[1]}'{where}"

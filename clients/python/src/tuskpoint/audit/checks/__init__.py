@@ -1,4 +1,4 @@
-"""The audits: of a catalog, of a thread's manifest, of a hand-off's descriptor, of single blobs.
+"""Audits of a catalog, of a thread's manifest, of a hand-off's descriptor and of single blobs.
 
-An audit must not read a blob but through `reading`, which compares every byte with its hash.
+Must read blobs only through `reading`, which compares every byte with its hash.
 """

@@ -1,4 +1,4 @@
-"""Auditing the blobs of a report again: that they are stored with their hashes. Needs no key."""
+"""Repeated audit of a report's blobs: whether they are stored with their hashes. Needs no key."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _GROUP = 512
 
 
 async def audit_blobs(reader: Reader, listed: list[tuple[str, Location]]) -> Findings:
-    """Read blobs and compare each with its hash; nothing is opened.
+    """Read blobs and compare each with its hash, without opening sealed blobs.
 
     Args:
         reader: Reads the stored bytes.
-        listed: Role and location of each, as `read_listed` returns them.
+        listed: Role and location of each blob, from `read_listed`.
     """
     reader.expect(len(listed))
     items: list[Item] = []
@@ -42,14 +42,14 @@ def _named(role: str, location: Location) -> list[str]:
 
 
 def read_listed(text: str, name: str) -> list[tuple[str, Location]]:
-    """Return role and location of the blobs of a report that have a hash, the root first.
+    """Return role and location of a report's blobs that have a hash, the root first.
 
     Args:
-        text: A report in JSON, or only a list of elements of `blobs`.
+        text: A report in JSON, or a list of elements of `blobs`.
         name: Name of the file, for errors.
 
     Raises:
-        BadReport: It is neither, or has no blob.
+        BadReport: The text is neither, or has no blob.
     """
     try:
         content = json.loads(text)
@@ -70,7 +70,7 @@ def read_listed(text: str, name: str) -> list[tuple[str, Location]]:
 
 
 def _of_report(report: dict[str, Any]) -> Iterable[object]:
-    """Yield the root and the blobs of all items, except those that were never read."""
+    """Yield the root and the blobs of all items, except blobs that were never read."""
     findings = report["findings"]
     for blob in (findings["root"], *(blob for item in findings["items"] for blob in item["blobs"])):
         if blob["expected_sha256"] or blob["actual_sha256"]:

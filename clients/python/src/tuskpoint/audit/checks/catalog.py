@@ -1,4 +1,4 @@
-"""Auditing a catalog: its runs, and every thread in their records."""
+"""Audit of a catalog: its runs, and every thread in their records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..formats.records import fold, read_record
 from ..formats.runs import Catalog, Part, read_catalog, read_run
 from ..formats.stored import Fields, MalformedError
-from ..reading import READS_AT_ONCE, Piece, Reader, all_of, apart
+from ..reading import READS_AT_ONCE, Piece, Reader, all_of, in_pool
 from ..roots import Root, read_root, subject_of
 from ..verdicts import Findings, Item, ItemKind, Verdict, ordered
 from .threads import SNAPSHOT_MEMBERS, SNAPSHOTS, STORES, Shelf, ThreadFindings, audit_thread
@@ -31,11 +31,11 @@ async def audit_catalog(
     Args:
         reader: Reads the stored bytes.
         root: The catalog.
-        threads: Only these threads; empty: all.
+        threads: Only these threads; empty for all threads.
         history: Number of earlier catalogs to read too.
 
     Raises:
-        UnknownThread: One of the threads is not in the catalog.
+        UnknownThread: A thread in `threads` is not in the catalog.
     """
     reader.expect(1)
     piece = await reader.content(await read_root(reader, root, "catalog"), root.location)
@@ -104,9 +104,9 @@ def _facts(
 
 
 async def _history(reader: Reader, catalog: Catalog, count: int) -> list[Item]:
-    """Read the catalogs before one, each by the hash in its successor.
+    """Read the catalogs before a catalog, each by the hash in its successor.
 
-    Nothing keeps them, so a missing one ends the history without a failure.
+    Nothing renews earlier catalogs, so a missing catalog ends the history without a failure.
     """
     items: list[Item] = []
     while len(items) < count and catalog.previous is not None:
@@ -131,8 +131,8 @@ class _Walk:
     """Reads the runs of a catalog and keeps their records by thread.
 
     Attributes:
-        lines: Thread to its stored records: the number of the catalog's run, the blob that holds
-            it, and the record.
+        lines: Maps each thread to its stored records: the number of the catalog's run, the blob
+            with the run, and the record.
         items: The pieces of the catalog, in the order of reading.
     """
 
@@ -159,14 +159,14 @@ class _Walk:
                 self._reader.step("runs")
 
     async def _take(self, number: int, ref: Part, piece: Piece) -> tuple[Part, ...]:
-        """Note a run; return the runs that it names."""
+        """Record a run; return the runs that the run names."""
         children: tuple[Part, ...] = ()
         lines: list[tuple[str, str]] = []
         data, problem = piece.data, ""
         try:
             self._allow(ref)
             if data is not None:
-                children, lines = await apart(
+                children, lines = await in_pool(
                     ref.plain_bytes, lambda: read_run(data, ref, self._threads)
                 )
         except MalformedError as error:
@@ -216,7 +216,7 @@ async def _audit_threads(
 def _snapshots(thread_findings: Iterable[ThreadFindings]) -> list[Item]:
     """Check that the checkpoints that snapshots captured are stored.
 
-    A snapshot of which a flush stored only a part does not count yet.
+    A snapshot that a flush has stored only in part does not count yet.
     """
     members = {
         (item.thread_id, item.checkpoint_id)

@@ -1,4 +1,4 @@
-"""Auditing the descriptor of a hand-off: its blob, and whether the two agree."""
+"""Audit of the descriptor of a hand-off: its blob, and whether descriptor and blob agree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SOURCES = ("input", "loop", "update", "fork")
 _P = 2**255 - 19
 _ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL_ORDER = (0, 1, _ORDER_8, _P - _ORDER_8, _P - 1, _P, _P + 1)
-"""Second coordinates of the points of order 1, 2, 4 and 8: as keys they verify anything."""
+"""Second coordinates of the points of order 1, 2, 4 and 8. As keys, they verify anything."""
 
 
 async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
@@ -25,8 +25,8 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
 
     Args:
         reader: Reads the stored bytes.
-        descriptor: The descriptor, as `lineage.handoffs.read_descriptor` of `tuskpoint._messages`
-            returns it.
+        descriptor: The descriptor, from `lineage.handoffs.read_descriptor` of
+            `tuskpoint._messages`.
     """
     reader.expect(1)
     location = Location(
@@ -62,7 +62,7 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
 
 
 def _contradiction(descriptor: Descriptor, segment: Segment) -> str:
-    """Return how a descriptor contradicts its bundle, for people; empty if it does not."""
+    """Return how a descriptor contradicts its bundle, for people; empty if they agree."""
     message = segment.message
     place = (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
     if (descriptor.thread_id, descriptor.checkpoint_id) != (message.thread_id, place[1]):
@@ -81,9 +81,9 @@ def _contradiction(descriptor: Descriptor, segment: Segment) -> str:
 
 
 def _wrong_signature(descriptor: Descriptor) -> str:
-    """Say that the signature is not the signer's; empty if it is, or if nobody signed.
+    """Return the problem of a descriptor's signature; empty if it is right or missing.
 
-    What is signed: `tuskpoint.v1.HandoffDescriptor.signature`.
+    `tuskpoint.v1.HandoffDescriptor.signature` defines the signed bytes.
     """
     if not descriptor.signer:
         return ""
@@ -105,7 +105,7 @@ def _wrong_signature(descriptor: Descriptor) -> str:
 
 
 def _sentence(thread_id: str, checkpoint_id: str, metadata_json: bytes) -> str:
-    """Return a descriptor's summary for a checkpoint that has none; see docs/threads/handoff.md."""
+    """Return the summary for a checkpoint without summary; see docs/threads/handoff.md."""
     metadata = json.loads(metadata_json or b"{}")
     step, source = metadata.get("step"), metadata.get("source")
     if type(step) is not int:

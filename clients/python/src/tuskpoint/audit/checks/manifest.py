@@ -1,4 +1,4 @@
-"""Auditing the stored manifest of one thread."""
+"""Audit of the stored manifest of one thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..formats.records import Record, fold, read_record
 from ..formats.stored import Fields, MalformedError
-from ..reading import Reader, apart
+from ..reading import Reader, in_pool
 from ..roots import Root, read_root, subject_of
 from ..verdicts import Findings, Item, ItemKind, ordered
 from .threads import Shelf, audit_thread
@@ -24,7 +24,9 @@ async def audit_manifest(reader: Reader, root: Root) -> Findings:
     reason, thread_id, records = whole.reason, "", list[Record]()
     if (data := whole.data) is not None:
         try:
-            thread_id, records = await apart(len(data), lambda: _read(data, root.location.blob_id))
+            thread_id, records = await in_pool(
+                len(data), lambda: _read(data, root.location.blob_id)
+            )
         except MalformedError as error:
             reason = str(error)
     item = Item.of(ItemKind.MANIFEST, whole.findings, reason, thread_id=thread_id)

@@ -1,4 +1,4 @@
-"""Auditing one thread: every segment that its checkpoints need, and their content."""
+"""Audit of one thread: every segment that its checkpoints need, and the content of the segments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..formats.segments import (
     unpacked,
 )
 from ..formats.stored import Fields, Location, MalformedError
-from ..reading import Piece, Reader, all_of, apart
+from ..reading import Piece, Reader, all_of, in_pool
 from ..verdicts import BlobFinding, Item, ItemKind, ThreadTotal, Verdict, counted
 
 SNAPSHOTS = "$snapshot/"
@@ -28,15 +28,15 @@ SNAPSHOT_MEMBERS = "$snapshot/~"
 STORES = "$store/"
 
 _BATCH_BYTES = 16 * MIB
-"""Bound on stored bytes that a thread reads at once; one segment always fits."""
+"""Bound on stored bytes that a thread reads at once. A single segment is always allowed."""
 
 _KEPT_BYTES = 64 * MIB
-"""Bound on unpacked bytes of segments that are kept for others that name them."""
+"""Bound on unpacked bytes of segments that are kept for segments that name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenedSegment:
-    """A segment, `None` if it is unusable, and the findings about its pieces."""
+    """A segment, or `None` if it is unusable, and the findings about its pieces."""
 
     segment: Segment | None
     findings: tuple[BlobFinding, ...]
@@ -44,7 +44,7 @@ class _OpenedSegment:
 
 
 class Shelf:
-    """Opens segments, checks their hashes, and keeps some for others that name them.
+    """Opens segments, checks their hashes, and keeps some for segments that name them.
 
     Args:
         reader: Reads the stored bytes.
@@ -56,7 +56,7 @@ class Shelf:
         self._bytes = 0
 
     async def fetch(self, locations: Iterable[Location]) -> dict[Location, Piece]:
-        """Read segments that are not kept, concurrently."""
+        """Read the segments that are not kept, concurrently."""
         new_locations = [
             location for location in dict.fromkeys(locations) if location not in self._kept
         ]
@@ -81,7 +81,7 @@ class Shelf:
             if size <= bounds.segment and len(data) + 2 * size > bounds.memory:
                 root, *parts = whole.findings
                 return _OpenedSegment(None, (self.reader.too_large(root, size), *parts))
-            segment = await apart(
+            segment = await in_pool(
                 size,
                 lambda: read_segment(data, location.blob_id, bounds.segment, bounds.fields),
             )
@@ -101,9 +101,9 @@ class ThreadFindings:
     """The findings about a thread.
 
     Attributes:
-        total: Its total.
-        items: Its checkpoints, and the bundles of hand-offs.
-        captured: For a thread that describes a snapshot: the IDs of the captured checkpoints.
+        total: Totals of the thread.
+        items: Checkpoints of the thread, and the bundles of its hand-offs.
+        captured: IDs of the captured checkpoints, for a thread that describes a snapshot.
     """
 
     total: ThreadTotal
@@ -146,7 +146,7 @@ class _ThreadAudit:
             )
             fetched = await self._shelf.fetch(locations)
             for job in batch:
-                async with reader.alone:  # unpacked segments are large: one at a time
+                async with reader.alone:  # unpacked segments are large: check one at a time
                     await self._judge(job, fetched)
                 reader.step("segments")
         items = [self._checkpoint(place) for place in self._places()]
@@ -164,7 +164,7 @@ class _ThreadAudit:
         return ThreadFindings(total, tuple(items), self._captured)
 
     def _jobs(self) -> dict[str, _Job]:
-        """Return the segments to read, with the records that lead to each."""
+        """Return the segments to read, with the records that name each segment."""
         folded = self._folded
         jobs: dict[str, _Job] = {}
         writes = (write for group in folded.writes.values() for write in group)
@@ -217,7 +217,7 @@ class _ThreadAudit:
                 members[hint.sha256] = _OpenedSegment(None, (), str(error))
         usable = {sha256: member.segment for sha256, member in members.items()}
         size = sum(value.size_bytes for value in segment.values.values())
-        values = await apart(size, lambda: check_values(segment, usable))
+        values = await in_pool(size, lambda: check_values(segment, usable))
         for record in job.records:
             self._judge_record(record, opened, segment, members, values)
 
@@ -260,7 +260,7 @@ class _ThreadAudit:
             self._capture(segment, place, record)
 
     def _capture(self, segment: Segment, place: Place, record: Record) -> None:
-        """Note the checkpoints that a snapshot captured."""
+        """Add the checkpoints that a snapshot captured."""
         state = checkpoint_pb2.CheckpointState.FromString(segment.rows[place].state)
         digests = [channel.digest for channel in state.channels if channel.name == "members"]
         try:
@@ -270,7 +270,7 @@ class _ThreadAudit:
         except (MalformedError, KeyError) as error:
             self._note(record, reason=f"it describes no snapshot: {error}")
 
-    # --- putting together ----------------------------------------------------------------
+    # --- results -------------------------------------------------------------------------
 
     def _places(self) -> list[Place]:
         folded = self._folded
@@ -298,7 +298,7 @@ class _ThreadAudit:
         )
 
     async def _bundle(self, pin: Record) -> Item:
-        """Check that the bundle of a hand-off exists and holds the checkpoint."""
+        """Check that the bundle of a hand-off exists and contains the checkpoint."""
         more = {"thread_id": self._folded.thread_id, "checkpoint_id": pin.place[1]}
         location = self._where(pin.fields["segment"])
         self._shelf.reader.step("bundles")
@@ -314,7 +314,7 @@ class _ThreadAudit:
 
 
 async def bundle_problem(segment: Segment, handed_off: Place) -> str:
-    """Return the problem of a segment as the bundle of a hand-off; empty if there is none."""
+    """Return the problem of a segment as the bundle of a hand-off; empty for no problem."""
     message = segment.message
     place = (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
     if not message.HasField("handoff"):
@@ -333,12 +333,12 @@ async def bundle_problem(segment: Segment, handed_off: Place) -> str:
     size += sum(write.size_bytes for write in message.writes)
     if size > MAX_VALUES:
         return f"its values take {size} bytes where {MAX_VALUES} are the most"
-    values = await apart(size, lambda: check_values(segment, {}))
+    values = await in_pool(size, lambda: check_values(segment, {}))
     return min(values.problems.values(), default="")
 
 
 def _row_problem(segment: Segment, record: Record) -> str:
-    """Return how a segment contradicts the record of a checkpoint; empty if it does not."""
+    """Return the contradiction between a segment and a checkpoint's record; empty for none."""
     row = segment.rows.get(record.held_place)
     if row is None:
         return "its segment does not hold it"

@@ -1,1 +1,1 @@
-"""The stored formats, written from docs/storage.md alone. Pure: no file, no network."""
+"""Stored formats, written from docs/storage.md alone. Pure: no file, no network."""

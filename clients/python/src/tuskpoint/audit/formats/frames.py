@@ -1,4 +1,4 @@
-"""Bounds on what is unpacked and parsed: anybody may have written to a blob store."""
+"""Bounds on unpacked and parsed data, because anybody may have written to a blob store."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ else:
 
 _SHORTEST_FRAME = 9  # size of an empty frame; zstd may read past the end of shorter input
 _SHORTEST_FIELD = 2
-_COUNTED_ABOVE = 1 << 20  # bytes of a message whose fields are always counted
+_COUNTED_ABOVE = 1 << 20  # size above which the fields of a message are always counted
 _ROW_FIELDS, _INNER_FIELDS = 7, 4
-"""Fields that a row, or a message in a row, counts for at least: an empty one takes memory too."""
+"""Least fields that a row, or a message in a row, counts for: an empty one costs memory, too."""
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 _FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 _LONGEST_VARINT = 10
 
 _Shape = Mapping[int, Any]
-"""Number of each field that holds a message -> shape of that message."""
+"""Maps the number of each field with a message to the shape of that message."""
 
 
 def declared_size(frame: bytes | memoryview) -> int:
     """Return the content size that a zstd frame declares.
 
     Raises:
-        MalformedError: It is not a frame, or declares none.
+        MalformedError: The bytes are not a frame, or the frame declares no size.
     """
     try:
         size = (
@@ -50,12 +50,12 @@ def unpack(frame: bytes | memoryview, max_bytes: int, prefix: bytes | None = Non
 
     Args:
         frame: The frame.
-        max_bytes: Bound on its content, checked before it is unpacked.
+        max_bytes: Bound on the content, checked before unpacking.
         prefix: The keyframe of a patch.
 
     Raises:
-        MalformedError: It is not a frame, is damaged, exceeds the bound, or differs from its
-            declared size.
+        MalformedError: The bytes are not a frame. Or the frame is damaged, exceeds the bound, or
+            differs from its declared size.
     """
     size = declared_size(frame)
     if size > max_bytes:
@@ -74,10 +74,10 @@ def unpack(frame: bytes | memoryview, max_bytes: int, prefix: bytes | None = Non
 
 
 def first_frame(data: bytes) -> memoryview:
-    """Return the first of the frames in some bytes.
+    """Return the first frame at the start of some bytes.
 
     Raises:
-        MalformedError: They do not begin with a whole frame.
+        MalformedError: The bytes do not start with a whole frame.
     """
     try:
         if len(data) >= _SHORTEST_FRAME:
@@ -88,19 +88,20 @@ def first_frame(data: bytes) -> memoryview:
 
 
 def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
-    """Count the fields of a serialized message, including nested ones, before it is parsed.
+    """Count the fields of a serialized message before parsing, including nested fields.
 
     Args:
         plain: The message.
-        descriptor: Descriptor of its type (`Message.DESCRIPTOR`).
-        most: Bound on their number.
+        descriptor: Descriptor of the message's type (`Message.DESCRIPTOR`).
+        most: Bound on the number of fields.
 
     Raises:
-        MalformedError: There are more, or the bytes are not a message.
+        MalformedError: There are more fields, or the bytes are not a message.
     """
     if len(plain) <= min(_SHORTEST_FIELD * most, _COUNTED_ABOVE):
         return
-    # Where each message ends, its shape, and what may be left at most when it has ended.
+    # For each open message: its end, its shape, and the number of fields that may remain after its
+    # end.
     open_messages: list[tuple[int, _Shape, int]] = [(len(plain), _shape(descriptor), most)]
     at = 0
     try:

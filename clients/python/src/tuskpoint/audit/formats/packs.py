@@ -1,4 +1,4 @@
-"""The pack files of a blob directory. See docs/storage.md."""
+"""Pack files of a blob directory. See docs/storage.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_MEMBERS = 1_000_000
 
 
 class PackRow(NamedTuple):
-    """A member of a pack file: its hash and the position of its bytes; `name` holds its kind."""
+    """A member of a pack file: its hash and the position of its bytes. `name` contains its kind."""
 
     sha256: bytes
     offset: int
@@ -26,15 +26,15 @@ class PackRow(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """Its kind, a hint, or empty."""
+        """Kind of the member, a hint, or empty."""
         return self.name.rstrip(b"\0").decode(errors="replace")
 
 
 def read_pack_index(file: BufferedReader) -> list[PackRow]:
-    """Return the index of a pack file; its members are within the file.
+    """Return the index of a pack file. All members are within the file.
 
     Raises:
-        MalformedError: It is not a pack file, or its index does not fit.
+        MalformedError: The file is not a pack file, or its index does not fit the file.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)

@@ -1,4 +1,4 @@
-"""Records, and the state of a thread that they fold to. See docs/storage.md."""
+"""Records, and the state of a thread that is folded from records. See docs/storage.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Place = tuple[str, str]
 """Namespace and ID of a checkpoint."""
 
 About = tuple[str, ...]
-"""The subject of a record, within an incarnation of a thread."""
+"""Subject of a record within an incarnation of a thread."""
 
 _Shape = Mapping[str, Callable[[Fields, str], Any]]
 
@@ -46,7 +46,7 @@ _SHAPES: Mapping[str, tuple[_Shape, _Shape]] = {
         {"needs": Fields.sha256s, "first_seq": Fields.count, "last_seq": Fields.count},
     ),
 }
-"""Required and optional fields of each kind."""
+"""Required and optional fields of each kind of record."""
 
 _OF_PLACES = ("checkpoint", "writes", "gap")
 _HELD = ("segment", "parts", "part")
@@ -57,13 +57,13 @@ class Record:
     """A record.
 
     Attributes:
-        kind: Its kind.
-        thread_id: Its thread.
+        kind: Kind of the record.
+        thread_id: Thread of the record.
         incarnation: Incarnation of the thread.
-        rank: Generation and `seq`: of two with the same subject the greater counts.
-        about: Its subject.
-        fields: The further fields of its kind that it has.
-        location: Of a `member`: its location.
+        rank: Generation and `seq`: of two records with the same subject, the greater one counts.
+        about: Subject of the record.
+        fields: Further fields of the record's kind that the record has.
+        location: Location of the member, for the kind `member`.
     """
 
     kind: str
@@ -76,12 +76,12 @@ class Record:
 
     @property
     def place(self) -> Place:
-        """Namespace and ID of its checkpoint."""
+        """Namespace and ID of the record's checkpoint."""
         return (self.fields["checkpoint_ns"], self.fields["checkpoint_id"])
 
     @property
     def held_place(self) -> Place:
-        """Namespace and ID of its checkpoint in the segment that it names."""
+        """Namespace and ID of the checkpoint in the segment that the record names."""
         return (
             self.fields.get("held_ns", self.fields["checkpoint_ns"]),
             self.fields["checkpoint_id"],
@@ -89,7 +89,7 @@ class Record:
 
     @property
     def position(self) -> tuple[str, ...]:
-        """Its position in a run."""
+        """Position of the record in a run."""
         if self.kind == "end":
             return (self.thread_id, "", "", "")
         if self.kind in ("checkpoint", "writes", "removal") or self.about[0] == "gap of":
@@ -146,14 +146,14 @@ class FoldedThread:
 
     Attributes:
         thread_id: The thread.
-        records: Number of the records that count.
-        incarnation: Its newest incarnation that is stored or ended.
-        ended: Whether that one was deleted.
+        records: Number of records that count.
+        incarnation: Newest incarnation that is stored or ended.
+        ended: Whether the newest incarnation was deleted.
         facts: Agent, settings, and the last checkpoint of deleted incarnations.
         checkpoints: The stored checkpoints.
-        writes: The segments that hold pending writes of a checkpoint.
-        gaps: What cannot be read, by the place of a checkpoint or the hash of a segment.
-        members: Locations of bytes that the thread needs, by their hash.
+        writes: Segments with pending writes of a checkpoint.
+        gaps: Gaps, by the place of a checkpoint or the hash of a segment.
+        members: Locations of bytes that the thread needs, by hash.
         pins: Bundles of hand-offs.
     """
 
@@ -174,7 +174,7 @@ def fold(thread_id: str, records: Iterable[Record]) -> FoldedThread:
 
     Args:
         thread_id: The thread.
-        records: The records, those of older runs first.
+        records: The records, records of older runs first.
     """
     newest: dict[About, Record] = {}
     end: Record | None = None
@@ -209,7 +209,7 @@ def fold(thread_id: str, records: Iterable[Record]) -> FoldedThread:
 
 
 def _counts(record: Record, newest: Mapping[About, Record]) -> bool:
-    """Return whether a record outlives every removal."""
+    """Return whether no removal ends a record."""
     if record.kind == "removal" or record.fields.get("reason") == "":
         return False
     if record.kind not in _OF_PLACES or "checkpoint_id" not in record.fields:

@@ -1,4 +1,4 @@
-"""Catalogs, and the runs of records that they name. See docs/storage.md."""
+"""Catalogs, and the runs of records that catalogs name. See docs/storage.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .records import read_record
 from .stored import Fields, Location, MalformedError
 
 MAX_UNPACKED = 16 << 20
-"""Bound on the unpacked index, or a page, of a run."""
+"""Bound on the unpacked index, or an unpacked page, of a run."""
 
 MERGED_RUNS = 8
 _MOST_LEVELS = 32
@@ -26,12 +26,12 @@ class Part:
     """A run that a catalog or a branch names, or a page that a run names.
 
     Attributes:
-        location: Location of a run; of a page only hash and size count.
+        location: Location of a run. For a page, only hash and size count.
         first: Position of its first record.
         last: Position of its last record.
         records: Number of its records.
-        plain_bytes: For a run: bytes of its records with their line ends.
-        height: For a run: 0 if it has pages.
+        plain_bytes: Bytes of a run's records with their line ends.
+        height: Height of a run; 0 if the run has pages.
     """
 
     location: Location
@@ -42,7 +42,7 @@ class Part:
     height: int = 0
 
     def may_hold(self, threads: frozenset[str]) -> bool:
-        """Return whether it can have records of one of the threads; without threads, of any."""
+        """Return whether the part can have records of the threads; without threads, of any."""
         return not threads or any(
             self.first[0] <= thread_id <= self.last[0] for thread_id in threads
         )
@@ -107,10 +107,10 @@ def read_run(
     Args:
         data: The stored bytes.
         ref: The reference to the run.
-        threads: Only records of these threads; empty: all.
+        threads: Only records of these threads; empty for all records.
 
     Raises:
-        MalformedError: It is malformed, or contradicts the reference.
+        MalformedError: The run is malformed, or contradicts the reference.
     """
     index = first_frame(data)
     fields = Fields.document(unpack(index, MAX_UNPACKED), "run", ref.location.blob_id)

@@ -1,4 +1,4 @@
-"""Sealed members: their header, and opening them with a key. See docs/storage.md."""
+"""Sealed members: their header, and opening with a key. See docs/storage.md."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _NONCE = bytes(12)
 
 
 def is_sealed(data: bytes) -> bool:
-    """Return whether stored bytes are those of a sealed member."""
+    """Return whether stored bytes are a sealed member."""
     return len(data) >= _HEAD.size and _HEAD.unpack_from(data)[0] == _MAGIC
 
 
 def wrapped_key(data: bytes) -> bytes:
-    """Return the wrapped key in the header of a sealed member; empty if it is no root.
+    """Return the wrapped key in the header of a sealed member; empty if it is not a root.
 
     Raises:
-        MalformedError: It has no usable header.
+        MalformedError: The member has no usable header.
     """
     return _header(data)[0].wrapped_key
 
@@ -34,7 +34,7 @@ def opened(data: bytes, key: bytes) -> bytes:
     """Return the content of a sealed member.
 
     Raises:
-        MalformedError: It is not sealed, or the key does not open it.
+        MalformedError: The member is not sealed, or the key does not open it.
     """
     if not is_sealed(data):
         raise MalformedError("it is not sealed, and the reference to it has a key")
@@ -49,7 +49,7 @@ def opened(data: bytes, key: bytes) -> bytes:
 
 
 def _header(data: bytes) -> tuple[sealed_pb2.SealedHeader, int]:
-    """Return the header of a sealed member, and where its ciphertext begins."""
+    """Return the header of a sealed member, and the start of its ciphertext."""
     _, size = _HEAD.unpack_from(data)
     begin = _HEAD.size + size
     if size > _MAX_HEADER or begin > len(data):

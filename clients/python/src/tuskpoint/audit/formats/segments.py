@@ -1,4 +1,4 @@
-"""Segments: a piece of a thread's log, and the values in it. See docs/storage.md."""
+"""Segments: parts of a thread's log, and the values in them. See docs/storage.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MIB = 1 << 20
 MAX_SEGMENT = 1088 * MIB
 MAX_FIELDS = 1 << 21
 MAX_VALUES = 1024 * MIB
-"""Bound on the values of a bundle, whole."""
+"""Bound on the values of a bundle, in total."""
 
 _HEAD = struct.Struct("<II")
 _MAGIC = 0x184D2A50
@@ -40,12 +40,12 @@ class Segment:
 
     Attributes:
         message: The stored message.
-        rows: Its checkpoints.
-        writes: Its pending writes by their checkpoint.
-        values: Its values by digest, including those of writes.
-        needs: Digests of the values that each of its checkpoints needs.
-        members: Locations of the other segments with values that it needs, and the prefixes of
-            their digests.
+        rows: Checkpoints of the segment.
+        writes: Pending writes of the segment, by checkpoint.
+        values: Values of the segment by digest, including values of writes.
+        needs: Digests of the values that each checkpoint needs.
+        members: Locations of other segments with needed values, and the prefixes of the digests of
+            these values.
     """
 
     message: segment_pb2.ThreadSegment
@@ -60,7 +60,7 @@ def content_size(data: bytes) -> int:
     """Return the unpacked size that a stored segment declares.
 
     Raises:
-        MalformedError: It is not a segment.
+        MalformedError: The bytes are not a segment.
     """
     return declared_size(_content(data))
 
@@ -72,8 +72,8 @@ def read_segment(
 
     Args:
         data: The stored bytes.
-        holder: Blob that holds them.
-        max_bytes: Bound on their unpacked size.
+        holder: Blob with the bytes.
+        max_bytes: Bound on the unpacked size.
         max_fields: Bound on the fields of the message.
 
     Raises:
@@ -133,7 +133,7 @@ def _refuse(problems: Iterable[tuple[object, str]]) -> None:
 def _message_problems(
     message: segment_pb2.ThreadSegment, rows: int, values: int
 ) -> Iterator[tuple[object, str]]:
-    """Yield each possible problem of the message, and whether it has it."""
+    """Yield each possible problem of the message, and whether the message has the problem."""
     yield not message.thread_id, "it lacks its thread"
     yield message.first_seq > message.last_seq, "its range ends before it begins"
     counts = [message.incarnation, message.generation, message.last_seq]
@@ -238,8 +238,9 @@ class Values:
     """The findings about the values of a segment.
 
     Attributes:
-        problems: Digest -> problem of the value.
-        segments_of: Digest -> hashes of the members that hold it, or should.
+        problems: Maps each digest to the problem of its value.
+        segments_of: Maps each digest to the hashes of the members that have the value, or should
+            have it.
     """
 
     problems: dict[bytes, str] = field(default_factory=dict)
@@ -247,13 +248,14 @@ class Values:
 
 
 def check_values(segment: Segment, members: Mapping[str, Segment | None]) -> Values:
-    """Unpack every value that a segment holds or needs, and compare it with its digest.
+    """Unpack every value that a segment contains or needs, and compare it with its digest.
 
     Only one value and its keyframe are in memory at a time.
 
     Args:
         segment: The segment.
-        members: The members that it names, by hash; `None` for one that cannot be read.
+        members: The members that the segment names, by hash; `None` for a member that cannot be
+            read.
     """
     values = Values()
     entries: list[tuple[bytes, bytes, _Value]] = []
@@ -278,7 +280,7 @@ def check_values(segment: Segment, members: Mapping[str, Segment | None]) -> Val
         _plain(value, keyframe if based_on else None, values, digest)
     for digest in values.problems.keys() & values.segments_of.keys():
         if any(members.get(sha256) is None for sha256 in values.segments_of[digest]):
-            del values.problems[digest]  # the finding about the member says more
+            del values.problems[digest]  # the finding about the member has more detail
     return values
 
 
@@ -289,7 +291,7 @@ def _find(
     values: Values,
     dependent: bytes,
 ) -> _Value | None:
-    """Return a value of a segment or of its members; note the members that hold it."""
+    """Return a value of a segment or of its members; record the members that have it."""
     if (own := segment.values.get(digest)) is not None:
         return own
     for location, prefixes in segment.members:
@@ -307,7 +309,7 @@ def _find(
 
 
 def _plain(value: _Value, keyframe: bytes | None, values: Values, digest: bytes) -> bytes | None:
-    """Return the bytes of a value; `None` if they do not have its digest."""
+    """Return the bytes of a value, or `None` if the bytes do not match the digest."""
     try:
         data = unpacked(value, keyframe)
     except MalformedError as error:
@@ -325,7 +327,7 @@ def unpacked(value: _Value, keyframe: bytes | None = None) -> bytes:
     """Return the bytes of a value.
 
     Raises:
-        MalformedError: They contradict its fields.
+        MalformedError: The bytes contradict the fields of the value.
     """
     if value.encoding == _PLAIN:
         return value.data

@@ -10,19 +10,19 @@ from typing import Any, TypeVar
 
 FORMAT_VERSION = 2
 MAX_COUNT = (1 << 63) - 1
-"""Bound on a count: JSON has none, and other readers do."""
+"""Bound on a number: JSON has no bound, and other readers have one."""
 
 MOST_PARTS = 4096
 _MOST_REPEATS = 16
 MEMBER_BYTES = 64 << 20
-"""Bound on stored bytes that are read at once, eight times what this service writes."""
+"""Bound on stored bytes that are read at once, eight times the most that this service writes."""
 
 _T = TypeVar("_T")
 _HEX_32_BYTES = re.compile(r"[0-9a-f]{64}")
 
 
 class MalformedError(Exception):
-    """Stored bytes are malformed; the text says why, for people."""
+    """Stored bytes are malformed. The text has the reason, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class Location:
     Attributes:
         blob_id: The blob or quilt.
         identifier: Patch of the quilt; empty if the blob is stored alone.
-        sha256: SHA-256 of the bytes in lowercase hex; empty if it is not known.
-        size_bytes: Number of bytes; `None` if it is not known.
-        key: Opens the bytes if they are sealed; empty if not, and for roots.
-        sealed: Whether the bytes have to be sealed, also if the key is not known.
+        sha256: SHA-256 of the bytes in lowercase hex; empty if unknown.
+        size_bytes: Number of bytes; `None` if unknown.
+        key: Key of sealed bytes; empty for bytes that are not sealed, and for roots.
+        sealed: Whether the bytes must be sealed, even if the key is unknown.
     """
 
     blob_id: str
@@ -54,11 +54,11 @@ def is_sha256(text: object) -> bool:
 class Fields:
     """Typed access to a stored JSON object.
 
-    Every method raises `MalformedError` if a field is missing or of another type.
+    Each method raises `MalformedError` if a field is missing or has another type.
 
     Args:
         content: The object.
-        holder: Blob that holds it; a location without a blob means this one.
+        holder: Blob with the object. A location without a blob means this blob.
     """
 
     __slots__ = ("_content", "_holder")
@@ -71,7 +71,7 @@ class Fields:
 
     @classmethod
     def parse(cls, data: bytes | str, holder: str) -> Fields:
-        """Return the object in JSON text, which is UTF-8 and has no duplicate keys."""
+        """Return the object in JSON text, which must be UTF-8 without duplicate keys."""
         try:
             text = data if isinstance(data, str) else data.decode()
             content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -83,7 +83,7 @@ class Fields:
 
     @classmethod
     def document(cls, data: bytes, kind: str, holder: str) -> Fields:
-        """Return the object of a document after checking `format_version` and `kind`."""
+        """Return the object of a document, after a check of `format_version` and `kind`."""
         fields = cls.parse(data, holder)
         version, actual_kind = fields.count("format_version"), fields.text("kind")
         if version != FORMAT_VERSION:
@@ -170,7 +170,7 @@ class Fields:
 
 
 def is_json_object(data: bytes) -> bool:
-    """Return whether bytes are a JSON object, as metadata must be."""
+    """Return whether bytes are a JSON object, which metadata must be."""
     try:
         return isinstance(json.loads(data.decode(), parse_constant=_no_constant), dict)
     except (ValueError, RecursionError):
@@ -194,11 +194,11 @@ def _no_constant(name: str) -> object:
 def read_part_list(
     data: bytes, holder: str, max_bytes: int
 ) -> tuple[str, tuple[Location, ...]] | None:
-    """Return the SHA-256 of joined parts and their locations; `None` if data lists no parts.
+    """Return the SHA-256 of joined parts and their locations, or `None` if data lists no parts.
 
     Args:
         data: The stored bytes.
-        holder: Blob that holds them.
+        holder: Blob with the bytes.
         max_bytes: Bound on the size of the joined parts.
 
     Raises:

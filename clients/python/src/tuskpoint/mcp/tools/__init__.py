@@ -1,1 +1,1 @@
-"""The tools, as functions whose first parameter is the client."""
+"""Tools, as functions whose first parameter is the client."""

@@ -39,7 +39,7 @@ from ..results import (
 )
 
 _FOUND_CHARS = 500
-_METADATA_PART = 4  # metadata may take a quarter of what a result may have
+_METADATA_PART = 4  # metadata may fill a quarter of a result
 _MAX_CHANGES = 1_000
 
 ThreadId = Annotated[str, Field(description="The thread: one run of an agent.")]
@@ -154,7 +154,7 @@ async def checkpoint_list(
     )
     entries = [_entry(checkpoint) async for checkpoint in checkpoints]
     if not entries:
-        await client.get_thread(thread_id)  # raises if there is none; the listing does not
+        await client.get_thread(thread_id)  # a listing does not raise for a missing thread
     shown, is_more = page(entries, limit, PAGE_CHARS)
     return Checkpoints(
         thread_id=thread_id,
@@ -219,7 +219,7 @@ def _add_change(difference: Difference, change: Change) -> str:
 
 
 def _value(text: str) -> Any:
-    """Return the value of JSON text; the text itself if the server cut it."""
+    """Return the value of JSON text, or the text itself if the server cut it."""
     try:
         return json.loads(text)
     except ValueError:
@@ -283,7 +283,7 @@ def _loaded(
 
 
 def _is_opaque(value: Any) -> bool:
-    """Return whether the view of a channel has the size of its value in place of it."""
+    """Return whether the view of a channel has the size of its value instead of the value."""
     return isinstance(value, dict) and "$opaque" in value
 
 

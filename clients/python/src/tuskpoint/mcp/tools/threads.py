@@ -1,4 +1,4 @@
-"""Tools about threads: which there are, which wait for a person, and what happened in one."""
+"""Tools about threads: lists, waiting questions, answers, and the history of a thread."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..results import (
 )
 from .checkpoints import ThreadId
 
-_SILENCE_S = 1.0  # the shortest after which a watch says that nothing more happened
+_SILENCE_S = 1.0  # the shortest wait after which a watch reports that nothing more happened
 
 After = Annotated[str, Field(description="Only threads whose ID is above this one.")]
 AgentId = Annotated[str, Field(description="Only threads of this agent. Default: all.")]
@@ -76,7 +76,7 @@ async def thread_waiting(
         try:
             questions = await client.interrupts(thread.thread_id)
         except NotFound:
-            continue  # deleted meanwhile, or a thread that has no checkpoint in its root
+            continue  # deleted, or a thread without a checkpoint in its root namespace
         if questions:
             waiting.append(_waiting(thread, questions, max_chars))
     shown, is_more = page(waiting, limit, max_chars)
