@@ -27,7 +27,14 @@ NOT_HELD = {
     "docs/clients/": ALL,
     "docs/threads/": ALL,
     "server/src/": COMMENTS,
-    "tests/": ALL,
+    "tests/contract/": ALL,
+    "tests/frameworks/": ALL,
+    "tests/integration/": ALL,
+    "tests/interop/": ALL,
+    "tests/kit/": ALL,
+    "tests/pages/": ALL,
+    "tests/simulation/": ALL,
+    "tests/unit/": ALL,
 }
 """Folders and pages that are not checked yet: all their texts, or only comments and docstrings.
 Remove the line of a folder that has no listed word."""
@@ -45,7 +52,8 @@ _WORDS = (
     (r"\bso many\b", "name the number"),
     (r"\bapart\b(?! from)", "standalone, or in_pool"),
     (r"\bsalvag\w*", "repair"),
-    (r"\bholes?\b", "gap"),
+    # A table of layout 1 has this name, so SQL in tests has the word.
+    (r"(?<!FROM )\bholes?\b", "gap"),
     (r"\bsomebody else\b", "another agent, or another caller"),
     (r"\banswered (?:something|what)\b", "returned an unexpected response"),
     (r"\bdoes not end with OK\b", "fails"),

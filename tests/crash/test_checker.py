@@ -1,4 +1,4 @@
-"""The checker of the crash tests finds every loss that it is made for."""
+"""The checker of the crash tests finds every kind of loss that it must find."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORIGIN_FIELDS = {"rollback": "rolled_back_from", "restoration": "forked_from"}
 
 
 class Story:
-    """A ledger that is written by hand, and the checker that reads it."""
+    """A ledger written by hand, and a checker that reads it."""
 
     def __init__(self, path: Path) -> None:
         self._ledger = Ledger(path)
@@ -49,7 +49,7 @@ class Story:
             self._ledger.acknowledge(number, DURABILITY_JOURNALED)
 
     def label(self, label: str) -> None:
-        """Record a label that was acknowledged."""
+        """Record an acknowledged label."""
         number = self._ledger.intend(KEY, None, {LABEL: label})
         self._ledger.acknowledge(number, DURABILITY_JOURNALED)
 
@@ -60,7 +60,8 @@ class Story:
             self._ledger.acknowledge(number, DURABILITY_JOURNALED)
 
     def shown(self, state: Checkpoint | None, *writes: PendingWrite) -> tuple[int, int]:
-        """Return how much is found lost and half visible if the server shows this."""
+        """Return the numbers of lost and of half-visible findings if the server shows this
+        state."""
         self.checker.read()
         floor = {request.number for request in self.record.requests[KEY] if request.durability}
         loaded = None

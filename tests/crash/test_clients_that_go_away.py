@@ -1,4 +1,4 @@
-"""A client that is killed leaves a complete checkpoint or nothing, and the server goes on."""
+"""A client that is killed leaves a complete checkpoint or nothing, and the server keeps serving."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def killed_client(
     folder: Path, server: ServerProcess, moments: random.Random, number: int
 ) -> Checker:
     """Run a writer, kill it in the middle of its requests; return a checker of its ledger."""
-    # Every other client does nothing but stream, so that it dies in the middle of a value.
+    # Every second client only streams, so that it dies in the middle of a value.
     options = ["--roles", "streaming"] if number % 2 else []
     with WriterProcess(folder, server.target, f"client-{number}", *options) as writer:
         checker = Checker(Record(writer.ledger), server.target)
@@ -55,7 +55,7 @@ def killed_client(
 
 
 def wait_for_requests(writer: WriterProcess, checker: Checker, count: int) -> None:
-    """Wait until the writer has asked for so many things."""
+    """Wait until the writer has made `count` requests."""
     deadline = time.monotonic() + REQUEST_SECONDS
     while sum(1 for _ in checker.record.all_requests()) < count:
         writer.check_alive()

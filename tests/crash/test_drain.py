@@ -1,4 +1,4 @@
-"""SIGTERM under load: exactly the acknowledged saves are there afterwards."""
+"""After SIGTERM under load, the server has exactly the acknowledged saves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kit.servers.processes import ServerProcess
 
 PROGRESS_SECONDS = 20.0
 ENOUGH = 100
-# A save that asks to be certified may be refused after it was journaled.
+# No role asks for certification: such a save may be refused after it was journaled.
 ROLES = "plain,nested,integers,deleting,streaming"
 
 pytestmark = pytest.mark.crash
@@ -33,7 +33,7 @@ def test_sigterm_under_load_finishes_running_calls_and_refuses_new_ones(tmp_path
         deadline = time.monotonic() + PROGRESS_SECONDS
         while checker.record.acknowledgements < ENOUGH:
             writer.check_alive()
-            assert time.monotonic() < deadline, "nothing is acknowledged any more"
+            assert time.monotonic() < deadline, "no request is acknowledged"
             time.sleep(0.002)
             checker.read()
         assert server.stop() == 0, server.last_words()

@@ -1,4 +1,4 @@
-"""The server dies at each named place on the way of a checkpoint, and nothing is lost."""
+"""The server dies at each failpoint of a checkpoint's path, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess
 from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 
-# Each place with the visit at which the server dies there. Every transaction passes the places
-# of the journal, so a late visit is needed to get past those of the start. The first death of
-# all meets an empty journal, the others what those before left behind.
+# Each failpoint with the visit at which the server dies. Every transaction passes the failpoints of
+# the journal, so only a late visit happens after the start. The first death meets an empty journal;
+# each later death meets what the earlier deaths left behind.
 FAILPOINTS = {
     "journal.before_commit": 1,
     "journal.before_begin": 9,
@@ -36,7 +36,7 @@ FAILPOINTS = {
     "archive.before_evict": 1,
     "archive.after_evict": 1,
 }
-# The way to the blob store is the same over every journal.
+# The path to the blob store is the same for every journal, so PostgreSQL needs only these.
 ON_POSTGRESQL = ("journal.", "archive.after_spooled", "archive.after_certified")
 TRIED_ELSEWHERE = {
     "archive.after_stored": "tests/crash/test_walrus.py",
@@ -59,7 +59,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
 
 def test_every_failpoint_is_tried() -> None:
-    """A place that this list does not name would never be killed at."""
+    """The server would never be killed at a failpoint that this list lacks."""
     sources = Path(tuskpoint_server.__file__).parent.rglob("*.py")
     named = {
         name
@@ -71,7 +71,7 @@ def test_every_failpoint_is_tried() -> None:
 
 @pytest.mark.usefixtures("database")
 def test_deaths_at_every_failpoint_lose_nothing(tmp_path: Path) -> None:
-    # With a lease of the default length each start would wait for the one that the death left.
+    # With the default lease, each start would wait for the lease of the killed server.
     settings = {"TUSKPOINT_JOURNAL": journal_of(tmp_path), "TUSKPOINT_LEASE_SECONDS": "1"}
     with (
         ServerProcess(tmp_path, {**FLUSH_OFTEN, **settings}) as server,
@@ -97,7 +97,7 @@ def test_deaths_at_every_failpoint_lose_nothing(tmp_path: Path) -> None:
 
 
 def check_tidy(server: ServerProcess) -> None:
-    """Check that nothing of what the deaths cut short is left once all is certified."""
+    """Check that no leftover of a death remains once everything is certified."""
     with grpc.insecure_channel(server.target) as channel:
         admin = AdminServiceStub(channel)
         admin.Flush(FlushRequest())

@@ -2,8 +2,8 @@
 
 Meanwhile a proxy breaks the connections of the writer's Python client at random bytes.
 
-`TUSKPOINT_KILLS=n` sets how often (4), `TUSKPOINT_KILL_SEED=text` chooses the moments again,
-`TUSKPOINT_KILL_REPORT=file` writes what was counted as JSON.
+`TUSKPOINT_KILLS=n` sets the number of kills (4), `TUSKPOINT_KILL_SEED=text` repeats the moments of
+an earlier run, `TUSKPOINT_KILL_REPORT=file` writes the counts as JSON.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_every_acknowledged_save_survives_sigkill(tmp_path: Path) -> None:
 
 
 def kill_while_it_starts(server: ServerProcess, moments: random.Random) -> None:
-    """Kill, start again, and kill before it may be done with starting."""
+    """Kill the server, start it again, and kill it before its start may be complete."""
     server.kill()
     server.launch()
     time.sleep(moments.uniform(0.2, 1.2))
@@ -74,7 +74,7 @@ def kill_while_it_starts(server: ServerProcess, moments: random.Random) -> None:
 
 
 def report(checker: Checker, breaks: int) -> None:
-    """Print what was counted; write it to a file if one is named."""
+    """Print the counts; write them to a file if the environment names one."""
     requests = [request for request in checker.record.all_requests() if request.durability]
     counted = {
         "kills": KILLS,

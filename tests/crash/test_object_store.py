@@ -1,4 +1,4 @@
-"""The server dies on the way to a bucket, among faults of the store, and nothing is lost."""
+"""The server dies while it stores in a bucket, among faults of the store, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_kills_among_faults_then_an_empty_disk(tmp_path: Path) -> None:
     moments, faults = random.Random(SEED), random.Random(SEED)
 
     def fault(request: S3Request, do: Callable[[], Answer]) -> Answer:
-        """Refuse, or store and not say so, or say it by half."""
+        """Refuse a request, store without a success answer, or cut an answer in half."""
         chance = faults.random()
         if chance < 0.1:
             return refused(503, "SlowDown")

@@ -1,4 +1,5 @@
-"""The server is killed while it indexes; everything acknowledged is found after the restart."""
+"""The server is killed while it indexes; after the restart, a search finds everything
+acknowledged."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def save(server: ServerProcess, numbers: range) -> None:
 
 
 def found_by_words(server: ServerProcess) -> set[str]:
-    """Return what words find once everything is indexed."""
+    """Return the results of a search for words once everything is indexed."""
     checkpoint_ids: set[str] = set()
     with grpc.insecure_channel(server.target) as connection:
         stub = SearchServiceStub(connection)
@@ -44,14 +45,14 @@ def found_by_words(server: ServerProcess) -> set[str]:
             text = " ".join(SEEN.format(number) for number in range(first, first + AT_ONCE))
             request = pb.SearchCheckpointsRequest(text=text, limit=100)
             answer = stub.SearchCheckpoints(request)
-            while answer.unindexed_checkpoints:  # the search itself waits
+            while answer.unindexed_checkpoints:  # The search itself waits for the index.
                 answer = stub.SearchCheckpoints(request)
             checkpoint_ids |= {result.ref.checkpoint_id for result in answer.results}
     return checkpoint_ids
 
 
 def found_by_vector(server: ServerProcess, number: int) -> str:
-    """Return what is nearest to the vector of a save."""
+    """Return the checkpoints nearest to the vector of a save."""
     with grpc.insecure_channel(server.target) as connection:
         answer = SearchServiceStub(connection).SearchCheckpoints(
             pb.SearchCheckpointsRequest(

@@ -1,6 +1,6 @@
-"""The server dies on the way to Walrus, among faults of Walrus, and nothing is lost.
+"""The server dies while it stores in Walrus, among faults of Walrus, and nothing is lost.
 
-What was certified is also found by a server that has an empty disk and a catalog's blob ID.
+A server with an empty disk recovers all certified content from a catalog's blob ID.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ SEED = "walrus"
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
 ON_THE_WAY = ("archive.after_put", "archive.after_stored", "archive.after_settled")
-"""Places that only a store with expiring blobs and several puts passes."""
+"""Failpoints that only a store with expiring blobs and several puts passes."""
 
 
 def test_deaths_on_the_way_to_walrus_lose_nothing(tmp_path: Path) -> None:
-    """With a blob for each checkpoint, a flush has puts of segments and a final one."""
+    """With a blob for each checkpoint, a flush has puts of segments and a final put."""
     with (
         WalrusProcess() as walrus,
         ServerProcess(
@@ -50,11 +50,12 @@ def test_deaths_on_the_way_to_walrus_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_death_after_a_renewal_loses_nothing(tmp_path: Path) -> None:
-    # Few saves: with all agents at work, one blob per checkpoint keeps renewals waiting too long.
+    # Few saves: with all agents at work, one blob per checkpoint delays renewals too long.
     options = ["--roles", "certified,streaming", "--gives-up"]
     with (
         WalrusProcess() as walrus,
-        # Blobs of single checkpoints are renewed as they are; what is half dead moves instead.
+        # Blobs of single checkpoints are renewed in place; the content of a half-dead pack moves
+        # instead.
         ServerProcess(
             tmp_path,
             {

@@ -1,4 +1,5 @@
-"""Agents that ask a random server each time, give up soon, and record every call with its times."""
+"""Agents that call a random server each time, give up soon, and record every call with its
+times."""
 
 from __future__ import annotations
 
@@ -43,11 +44,11 @@ class Agents:
     Args:
         targets: The servers.
         threads: The threads.
-        seed: Decides what each agent does.
+        seed: Decides the calls of each agent.
 
     Attributes:
-        history: Their calls so far, in the order of their ends.
-        lost: How many calls had no answer.
+        history: The calls of the agents so far, in the order of their ends.
+        lost: Number of calls without an answer.
     """
 
     def __init__(self, targets: Sequence[str], threads: Sequence[str], seed: str) -> None:
@@ -64,12 +65,12 @@ class Agents:
         self._stopping.set()
 
     async def acknowledged(self, count: int) -> None:
-        """Wait until so many more calls were answered."""
+        """Wait until `count` more calls were answered."""
         for _ in range(count):
             await self._acknowledged.acquire()
 
     async def work(self, name: str) -> None:
-        """Load and save until it has to stop."""
+        """Load and save until the agents must stop."""
         source = random.Random(f"{self._seed} {name}")
         async with AsyncExitStack() as channels:
             each = [
@@ -88,7 +89,7 @@ class Agents:
                 await self._save(stub, thread, token, head.checkpoint_id, expected)
 
     async def _load(self, stub: CheckpointServiceAsyncStub, thread: str) -> Operation | None:
-        """Load what is on top; return `None` if there is no answer."""
+        """Load the checkpoint on top; return `None` if there is no answer."""
         operation = Operation(thread, "load", time.monotonic())
         request = GetCheckpointRequest(ref=CheckpointRef(thread_id=thread), view=VIEW_FULL)
         try:
@@ -139,7 +140,7 @@ class Agents:
         return operation
 
     async def _failed(self, error: grpc.aio.AioRpcError) -> None:
-        """Count a call whose outcome is not known, and wait a little; raise any other error."""
+        """Count a call whose outcome is unknown, and wait a little; raise any other error."""
         if status_of(error) not in _LOST:
             raise error
         self.lost += 1
@@ -156,7 +157,7 @@ async def listed(target: str, thread: str) -> list[Stored]:
 
 
 def stored(checkpoint: Checkpoint) -> Stored:
-    """Return a checkpoint as a history knows it."""
+    """Return a checkpoint in the form of a history."""
     token = checkpoint.state.channels[0].value.data.decode()
     return Stored(checkpoint.seq, checkpoint.ref.checkpoint_id, token)
 

@@ -1,4 +1,4 @@
-"""Servers in processes of their own that share one journal in PostgreSQL and one blob directory."""
+"""Server processes that share a journal in PostgreSQL and a blob directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CUT = (
 
 
 class Fleet:
-    """Servers, each with a data directory and a port of its own.
+    """Servers, each with its own data directory and port.
 
     Attributes:
         cluster: The PostgreSQL with their journal.
@@ -38,30 +38,32 @@ class Fleet:
 
     @property
     def targets(self) -> list[str]:
-        """Where the servers listen."""
+        """Addresses of the servers."""
         return [server.target for server in self.servers]
 
     def others(self, server: ServerProcess) -> list[str]:
-        """Return where the other servers listen."""
+        """Return the addresses of the other servers."""
         return [other.target for other in self.servers if other is not server]
 
     def incidents(self) -> list[str]:
-        """Return what the servers logged of defects."""
+        """Return the defects in the servers' logs."""
         logs = [server.log.read_text(encoding="utf-8") for server in self.servers]
         return [line for log in logs for line in log.splitlines() if " incident " in line]
 
     def cut(self) -> None:
-        """End all connections of the servers to PostgreSQL."""
+        """Cut all connections between the servers and PostgreSQL."""
         with psycopg.connect(self.cluster.dsn, autocommit=True) as connection:
             connection.execute(_CUT)
 
 
 @contextmanager
 def running_fleet(folder: Path) -> Iterator[Fleet]:
-    """Run a PostgreSQL and `SERVERS` servers over it; skip the test if the machine has none."""
+    """Run a PostgreSQL and `SERVERS` servers over it; skip the test if the machine has no
+    PostgreSQL."""
     with ExitStack() as running:
         try:
-            # A crash of PostgreSQL alone loses nothing that it wrote to a file.
+            # A crash of PostgreSQL alone loses nothing that it wrote to a file, so fsync is not
+            # needed.
             cluster = running.enter_context(running_cluster("fsync=off", "full_page_writes=off"))
         except LeftOutError as reason:
             pytest.skip(str(reason))

@@ -1,11 +1,11 @@
 """Operations on threads with their times, and the check that one order explains all answers.
 
-Each thread is a register: a save puts a checkpoint on top, a load returns the one on top. The saves
-leave their IDs to the server and nothing else changes the threads, so the numbers of the changes
-are 1, 2, ... and in the order of the IDs. No other order than that of the numbers can explain a
-history; so the check searches for none, and takes no longer than sorting does. An order explains a
-history if each answer is right where its operation has its place, and if an operation that was
-answered before another was invoked has its place before it (linearizability).
+Each thread is a register: a save puts a checkpoint on top, and a load returns the checkpoint on
+top. The saves leave their IDs to the server and nothing else changes the threads, so the numbers of
+the changes are 1, 2, ... and in the order of the IDs. Only the order of the numbers can explain a
+history; so the check needs no search, and takes no longer than a sort. An order explains a history
+on two conditions (linearizability). Each answer must be right at the place of its operation. An
+operation that was answered before another was invoked must have its place before the other.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ NEVER = math.inf
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call of an agent.
+    """A call of an agent.
 
     Attributes:
         thread: The thread.
-        kind: What was asked for.
+        kind: The kind of call.
         invoked: Time of the call.
-        answered: Time of the answer; `NEVER` if the outcome of a save is not known.
+        answered: Time of the answer; `NEVER` if the outcome of a save is unknown.
         token: Content of the checkpoint; no two saves have the same.
-        expected: Of a save, the ID that must be on top, empty for none; `None`: any.
-        refused: A save that failed because another ID was on top.
-        seq: Number of the save, or of the checkpoint that was loaded, 0 for none.
+        expected: For a save, the ID that must be on top, empty for none; `None`: any.
+        refused: Whether a save failed because another ID was on top.
+        seq: Number of the saved or loaded checkpoint, 0 for none.
         checkpoint_id: ID of that checkpoint.
     """
 
@@ -47,7 +47,7 @@ class Operation:
     checkpoint_id: str = ""
 
     def __str__(self) -> str:
-        """Say what happened."""
+        """Return the operation in words."""
         on = "" if self.expected is None else f" on {self.expected or 'nothing'}"
         got = "refused" if self.refused else f"{self.seq} {self.checkpoint_id}"
         between = f"{self.invoked:.6f} to {self.answered:.6f}"
@@ -56,12 +56,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A checkpoint that is there in the end.
+    """A checkpoint that the thread has at the end.
 
     Attributes:
-        seq: Its number.
-        checkpoint_id: Its ID.
-        token: Its content.
+        seq: Number of the checkpoint.
+        checkpoint_id: ID of the checkpoint.
+        token: Content of the checkpoint.
     """
 
     seq: int
@@ -73,11 +73,11 @@ NOTHING = Stored(0, "", "")
 
 
 def problems(history: Iterable[Operation], stored: Sequence[Stored]) -> list[str]:
-    """Return what no order of the operations on one thread explains.
+    """Return the facts that no order of the operations on one thread explains.
 
     Args:
-        history: The operations; at most one at a time of each agent.
-        stored: What the thread has in the end.
+        history: The operations; each agent has at most one at a time.
+        stored: The thread's checkpoints at the end.
     """
     operations = [_settled(operation, stored) for operation in history]
     known = [operation for operation in operations if operation.answered < NEVER or operation.seq]
@@ -88,7 +88,7 @@ def problems(history: Iterable[Operation], stored: Sequence[Stored]) -> list[str
 
 
 def _settled(operation: Operation, stored: Sequence[Stored]) -> Operation:
-    """Return an operation with what became of it, as far as the end shows that."""
+    """Return an operation with its outcome, as far as the stored checkpoints show it."""
     if operation.kind == "load" or operation.refused or operation.seq:
         return operation
     checkpoint = next((each for each in stored if each.token == operation.token), None)
@@ -123,14 +123,15 @@ def _wrong_content(known: Sequence[Operation], stored: Sequence[Stored]) -> Iter
 
 
 def _out_of_time(known: Sequence[Operation], stored: Sequence[Stored]) -> Iterator[str]:
-    """Yield operations whose place would be before that of one which was answered earlier.
+    """Yield operations with a place before the place of an operation that was answered earlier.
 
-    A refused save has the first place from there on at which another ID was on top than it named.
+    A refused save has its place at the first later moment when an ID other than the expected one
+    was on top.
     """
     ids = {0: "", **{checkpoint.seq: checkpoint.checkpoint_id for checkpoint in stored}}
     reached = 0
     places: dict[int, int] = {}
-    # What is answered at the moment of a call was not answered before it.
+    # An answer at the moment of a call does not come before the call.
     moments = [(operation.invoked, 0, number) for number, operation in enumerate(known)]
     moments += [(operation.answered, 1, number) for number, operation in enumerate(known)]
     for _, is_answer, number in sorted(moments):

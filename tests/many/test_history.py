@@ -1,4 +1,5 @@
-"""Histories that one order explains, and those that none does."""
+"""The check accepts histories that one order explains, and rejects histories that no order
+explains."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ History = list[Operation]
 
 
 def save(number: int, invoked: float, answered: float, **more: object) -> Operation:
-    """A save that became change `number`, with content of the same name as its ID."""
+    """Return a save that became change `number`, with content of the same name as its ID."""
     name = f"{number}"
     made = Operation("t", "save", invoked, answered, name, seq=number, checkpoint_id=name)
     return replace(made, **more)  # type: ignore[arg-type]
@@ -36,7 +37,7 @@ def end(count: int) -> list[Stored]:
 
 
 def unknown(number: int, invoked: float) -> Operation:
-    """A save without an answer."""
+    """Return a save without an answer."""
     return Operation("t", "save", invoked, NEVER, f"{number}")
 
 
@@ -144,7 +145,8 @@ def test_a_wrong_history_is_found_out(what: str) -> None:
 
 
 def explained(history: History, stored: list[Stored]) -> bool:
-    """Search for an order that explains a history, in which all that is there was asked for."""
+    """Search for an order that explains a history in which every stored checkpoint was
+    requested."""
     there = {checkpoint.token for checkpoint in stored}
     known = [
         operation for operation in history if operation.answered < NEVER or operation.token in there
@@ -162,7 +164,7 @@ def in_time(order: Sequence[Operation]) -> bool:
 
 
 def in_this_order(order: Sequence[Operation]) -> tuple[History, list[Stored]]:
-    """Return operations with the answers that they get in this order, and what is there then."""
+    """Return operations with their answers in this order, and the resulting checkpoints."""
     top: list[Stored] = []
     answered = []
     for operation in order:
@@ -187,7 +189,7 @@ def in_this_order(order: Sequence[Operation]) -> tuple[History, list[Stored]]:
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[History, list[Stored]]:
-    """A few operations with the answers of some order, which may contradict their times."""
+    """Draw a few operations with the answers of some order, which may contradict their times."""
     operations = []
     for number in range(draw(st.integers(1, 5))):
         invoked = draw(st.integers(0, 8))

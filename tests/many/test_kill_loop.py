@@ -1,10 +1,11 @@
 """Nothing acknowledged is lost and nothing is done twice, whatever happens to servers of a journal.
 
-Agents ask a random server each time. Servers are killed and frozen, their connections to PostgreSQL
-are cut, and PostgreSQL crashes and restarts; after each of these everything that any server
-acknowledged loads from each of the others.
+Agents call a random server each time. Servers are killed and frozen, their connections to
+PostgreSQL are cut, and PostgreSQL crashes and restarts. After each of these faults, every server
+loads everything that any server acknowledged.
 
-`TUSKPOINT_KILLS=n` sets how often (3), `TUSKPOINT_KILL_SEED=text` chooses the moments again.
+`TUSKPOINT_KILLS=n` sets the number of faults (3), `TUSKPOINT_KILL_SEED=text` repeats the moments of
+an earlier run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 KILLS = int(os.environ.get("TUSKPOINT_KILLS", "3"))
 SEED = os.environ.get("TUSKPOINT_KILL_SEED") or secrets.token_hex(4)
 FLUSH_SECONDS = 60.0
-PAUSE_SECONDS = "0.2"  # every server is asked for everything that the agents save
+PAUSE_SECONDS = "0.2"  # pause between saves; each checkpoint is loaded from every server
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120 + 15 * KILLS)]
 
@@ -79,7 +80,8 @@ def test_servers_of_one_journal_lose_nothing(tmp_path: Path) -> None:
 
 
 def certified(fleet: Fleet, moments: random.Random) -> str:
-    """Certify everything through a random server; return the newest catalog, as all know it."""
+    """Certify everything through a random server; return the newest catalog, which all servers
+    know."""
     with grpc.insecure_channel(moments.choice(fleet.targets)) as channel:
         flushed = AdminServiceStub(channel).Flush(FlushRequest(), timeout=FLUSH_SECONDS)
     for target in fleet.targets:
@@ -90,13 +92,13 @@ def certified(fleet: Fleet, moments: random.Random) -> str:
 
 
 def audit(fleet: Fleet, catalog: str) -> None:
-    """Let the command line check all that is stored."""
+    """Run an audit of all stored content on the command line."""
     done = run_command("audit", "catalog", "--blob-dir", str(fleet.blobs), "--", catalog)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def report(checker: Checker, trouble: Trouble) -> None:
-    """Print what was counted, and check that there was something to check."""
+    """Print the counts, and check that the run had faults and answers."""
     requests = [request for request in checker.record.all_requests() if request.durability]
     counted = {
         **trouble.happened,

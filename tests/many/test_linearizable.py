@@ -1,7 +1,7 @@
-"""Agents of one thread see one order of its changes, whichever servers they ask.
+"""Agents of one thread see one order of its changes, whichever servers they call.
 
-`TUSKPOINT_KILLS=n` sets how often a server is killed meanwhile (2), `TUSKPOINT_KILL_SEED=text`
-chooses the moments again.
+`TUSKPOINT_KILLS=n` sets the number of kills (2), `TUSKPOINT_KILL_SEED=text` repeats the moments of
+an earlier run.
 """
 
 from __future__ import annotations

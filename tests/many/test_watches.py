@@ -1,7 +1,7 @@
-"""A watch has all its guarantees on any server of a journal, and is resumed on another one.
+"""A watch has all its guarantees on any server of a journal, and resumes on another server.
 
-`TUSKPOINT_WATCH_SEED=text` makes the same choices again, `TUSKPOINT_KILLS=n` sets how often a
-server is killed (2).
+`TUSKPOINT_WATCH_SEED=text` repeats the choices of an earlier run, `TUSKPOINT_KILLS=n` sets the
+number of kills (2).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happens to servers that share a journal, and to their PostgreSQL."""
+"""Faults of servers that share a journal, and of their PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def _nothing(_victim: ServerProcess) -> None:
 
 
 class Trouble:
-    """Kills a server at a time, and now and then does more.
+    """Kills one server at a time, and now and then causes a further fault.
 
     Args:
         fleet: The servers.
-        source: Chooses.
+        source: Chooses servers and faults.
 
     Attributes:
-        happened: How often each kind of trouble came.
+        happened: Number of faults of each kind.
     """
 
     def __init__(self, fleet: Fleet, source: random.Random) -> None:
@@ -37,7 +37,7 @@ class Trouble:
     def strike(self, while_down: Callable[[ServerProcess], None] = _nothing) -> None:
         """Kill a random server and start it again.
 
-        Each kind of further trouble comes once in five strikes, in a random order.
+        Each kind of further fault comes once in five strikes, in a random order.
 
         Args:
             while_down: Called with the killed server, before it is started again.

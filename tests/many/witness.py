@@ -1,4 +1,4 @@
-"""Triggers in PostgreSQL that write down what became of a journal, and what is wrong with that."""
+"""Triggers in PostgreSQL that log each change of a journal, and the check of that log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-# A sequence and a row of their own: they are written down in the order of the row locks.
+# A sequence and a log row per change: the log has the order of the row locks.
 _SETUP = """
 CREATE SCHEMA witness;
 CREATE TABLE witness.catalogs (n bigserial, tenant text, generation bigint, number bigint);
@@ -32,25 +32,25 @@ CREATE TRIGGER witness AFTER INSERT OR UPDATE ON threads
     FOR EACH ROW EXECUTE FUNCTION witness.note_thread();
 """
 _WRONG = {
-    "a number of the thread is no change, or two": (
+    "a number of the thread has no change, or two": (
         "SELECT number, thread_id, seq FROM threads WHERE seq <> compacted_seq"
         " + (SELECT count(*) FROM changes WHERE thread = number AND changes.seq > compacted_seq)"
     ),
     "not certified": (
         "SELECT number, thread_id, seq, certified_seq FROM threads WHERE seq <> certified_seq"
     ),
-    "two segments hold the same change": (
+    "two segments have the same change": (
         "SELECT a.thread, a.first_seq, a.last_seq, b.first_seq, b.last_seq FROM members AS a"
         " JOIN members AS b USING (tenant, thread, incarnation) WHERE a.sha256 < b.sha256"
         " AND a.first_seq <= b.last_seq AND b.first_seq <= a.last_seq"
     ),
     "a gap": "SELECT thread, checkpoint_id, reason FROM holes",
-    "a pack that is on its way for ever": "SELECT number, spool FROM packs",
+    "a pack that is in flight for ever": "SELECT number, spool FROM packs",
 }
 
 
 class Witness:
-    """Watches the journal of a database from now on."""
+    """Logs the changes of a database's journal from its creation on."""
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -58,7 +58,7 @@ class Witness:
             connection.execute(_SETUP.encode())
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with the journal once all is certified, and with its history."""
+        """Yield the faults of the journal once all is certified, and the faults of its log."""
         with psycopg.connect(self._dsn) as connection:
             for what, query in _WRONG.items():
                 for row in connection.execute(query.encode()):
@@ -80,7 +80,7 @@ Row = tuple[Any, ...]
 
 
 def _steps(rows: list[Row], follows: Callable[[Row, Row], bool]) -> Iterator[str]:
-    """Yield each row that does not follow the one before it, of those of one thread or tenant."""
+    """Yield each row that does not follow the previous row of its thread or tenant."""
     for _, of_one in groupby(rows, key=itemgetter(0)):
         for earlier, later in pairwise(of_one):
             if not follows(earlier, later):

@@ -14,7 +14,7 @@ from tests.soak.soak import Outcome, Plan, run
 
 
 def main() -> int:
-    """Soak, print what was found, and return the exit code."""
+    """Run a soak, print its outcome, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--agents", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def tell(outcome: Outcome) -> None:
-    """Print what was found."""
+    """Print the outcome of a soak."""
     print("\n".join(outcome.faults))
     print(json.dumps(outcome.figures, indent=2))
     for line in outcome.left_out:

@@ -1,7 +1,7 @@
-"""The program with many agents, each of which works on threads of its own, step by step.
+"""The program with many agents; each works step by step on threads of its own.
 
-They share a few of the Python client's objects. What they ask for and what was acknowledged is in
-one ledger, as that of `tests.crash.writers.agents`; so is every answer that is not what it must be.
+The agents share a few of the Python client's objects. One ledger has their requests and the
+acknowledgements, in the format of `tests.crash.writers.agents`, and every unexpected answer.
 SIGTERM ends the program after the requests under way.
 """
 
@@ -56,28 +56,29 @@ T = TypeVar("T")
 
 CLIENTS = 4
 PATIENT = RetryPolicy()
-HASTY = RetryPolicy(max_attempts=4)  # so that refusals come to the agents, and to their ledger
+# Few attempts, so that refusals reach the agents, and their ledger.
+HASTY = RetryPolicy(max_attempts=4)
 GROWS_BYTES = 400
 LARGE_BYTES = 100 * 1024
 WATCH_SECONDS = 240.0
-STEPS = (5, 25)  # of a thread, before its agent begins another one
+STEPS = (5, 25)  # least and most steps of a thread, before its agent starts another thread
 
 PASSING = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.DEADLINE_EXCEEDED,
 )
-"""What calls may end with while something fails."""
+"""Statuses that calls may end with while a fault lasts."""
 
 
 class Agent:
-    """One agent.
+    """An agent.
 
     Args:
-        writer: What the agents of a client share.
-        name: Begins the names of its threads.
+        writer: The state that the agents of a client share.
+        name: Prefix of the names of its threads.
         pause_s: Seconds between two steps, on average.
-        counted: What all agents did.
+        counted: Counts of the actions of all agents.
     """
 
     def __init__(self, writer: Writer, name: str, pause_s: float, counted: Counter[str]) -> None:
@@ -89,7 +90,7 @@ class Agent:
         self._counted = counted
 
     async def live(self) -> None:
-        """Work on one thread after the other until the end."""
+        """Work on one thread after another until the end."""
         await self._rest()
         lives = 0
         while not self._writer.stopped.is_set():
@@ -99,11 +100,12 @@ class Agent:
     async def _live(self, thread: Thread) -> None:
         for _ in range(self._source.randint(*STEPS)):
             if not await self._step(thread):
-                return  # what became of it is not known, so the thread is left
+                # The outcome of the last request is unknown, so the agent leaves the thread.
+                return
             await self._rest()
             if self._writer.stopped.is_set():
                 return
-        # A snapshot, or what was made of a checkpoint, is looked for in the end.
+        # A thread with a snapshot, or with checkpoints created from others, is checked at the end.
         if not thread.is_kept and self._source.random() < 0.4:
             await delete(self._writer, self._source, thread.name)
             self._counted["deletions"] += 1
@@ -167,7 +169,8 @@ class Agent:
         return True
 
     async def _read(self, what: str, answer: Awaitable[T]) -> T | None:
-        """Return an answer; `None`, recorded unless a fault explains it, if the call failed."""
+        """Return an answer; if the call failed, return `None`, and record the failure unless a
+        fault explains it."""
         try:
             result = await answer
         except FAILURES as error:
@@ -185,9 +188,9 @@ class Agent:
             self._writer.ledger.differ(what)
 
     async def _compare(self, checkpoint: Checkpoint, writes: list[PendingWrite]) -> None:
-        """Load what was just acknowledged."""
+        """Load the acknowledged checkpoint, and compare it with the saved one."""
         answer = self._calls.get_checkpoint(checkpoint.ref)
-        missing = Checkpoint()  # stands for nothing: an answer that there is none
+        missing = Checkpoint()  # Stands for a missing answer.
         loaded = await self._read("loads", _or(answer, missing))
         if loaded is None:
             return
@@ -214,7 +217,7 @@ class Agent:
             self._must(hits <= own, f"a search in {thread.name} finds {hits - own}")
 
     async def _watch(self, thread: Thread) -> None:
-        """Watch the thread from its beginning until everything saved has come."""
+        """Watch the thread from its first event until every saved checkpoint has come."""
         request = WatchThreadRequest(
             thread_id=thread.name, kinds=[EVENT_KIND_CHECKPOINT_SAVED], view=VIEW_ENTRY
         )
@@ -249,7 +252,7 @@ class Agent:
         return await self._writer.ask(self._source, number, attempt)
 
     async def _roll_back(self, thread: Thread) -> bool:
-        """Roll the thread back to a checkpoint, to each at most once."""
+        """Roll the thread back to a checkpoint, at most once to each."""
         if not thread.checkpoints:
             return True
         earlier = thread.checkpoints.pop(self._source.randrange(len(thread.checkpoints)))
@@ -267,7 +270,7 @@ class Agent:
     async def _hand_off(
         self, checkpoint: Checkpoint, writes: list[PendingWrite], suffix: str
     ) -> None:
-        """Hand a checkpoint off and adopt it; to the ledger that is a save of the copy."""
+        """Hand a checkpoint off and adopt it; the ledger records a save of the copy."""
         offering = CreateHandoffRequest(ref=checkpoint.ref, request_id=request_id(self._source))
         stubs = through_client(self._calls)
         answer = await self._read("hand-offs", stubs.CreateHandoff(offering))
@@ -296,13 +299,13 @@ class Agent:
 
 
 class Thread:
-    """Where a thread stands.
+    """A thread, with its checkpoints so far.
 
     Attributes:
-        line: Makes its checkpoints.
-        ids: Its checkpoints, in order.
-        checkpoints: Those that were saved and not rolled back to.
-        is_kept: Whether it must not be deleted.
+        line: Creates the thread's checkpoints.
+        ids: IDs of the thread's checkpoints, in order.
+        checkpoints: The saved checkpoints that the thread was not rolled back to.
+        is_kept: Whether the thread must not be deleted.
     """
 
     def __init__(self, line: Line) -> None:
@@ -313,7 +316,7 @@ class Thread:
 
     @property
     def name(self) -> str:
-        """Its ID."""
+        """ID of the thread."""
         return self.line.thread_id
 
     def next_checkpoint(self) -> Checkpoint:
@@ -334,12 +337,12 @@ class Thread:
         return checkpoint
 
     def saved(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint that was saved."""
+        """Continue from a saved checkpoint."""
         self.checkpoints.append(checkpoint)
         self.stands_at(checkpoint)
 
     def stands_at(self, checkpoint: Checkpoint) -> None:
-        """Go on from the thread's new latest checkpoint."""
+        """Continue from the thread's new latest checkpoint."""
         self.ids.append(checkpoint.ref.checkpoint_id)
         self.line.acknowledged(checkpoint)
 
@@ -388,7 +391,7 @@ async def work(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Read the arguments and work."""
+    """Read the arguments and run the agents."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", required=True, help="ways to the server, separated by commas")
     parser.add_argument("--ledger", type=Path, required=True)

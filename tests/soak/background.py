@@ -1,4 +1,4 @@
-"""Work in threads beside the test, whose errors the test raises."""
+"""Background threads of a test; the test raises their errors."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Self
 
 
 class Background:
-    """Runs work in threads until it is closed.
+    """Runs functions in threads until it is closed.
 
     Attributes:
-        over: Set once the work is to end.
+        over: Set once the functions must end.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,8 @@ class Background:
         self._works: list[Callable[[], None]] = []
 
     def add(self, work: Callable[[], None]) -> None:
-        """Add work, which begins when this is entered and ends soon after `over` is set."""
+        """Add a function; it starts when the context is entered and must end soon after `over` is
+        set."""
         self._works.append(work)
 
     def __enter__(self) -> Self:
@@ -41,7 +42,7 @@ class Background:
             self.check()
 
     def check(self) -> None:
-        """Raise the error of work that has ended."""
+        """Raise the error of a function that has ended."""
         for task in self._begun:
             if task.done():
                 task.result()

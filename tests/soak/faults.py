@@ -1,4 +1,4 @@
-"""What fails during a soak, and when: each kind by a random schedule of its own."""
+"""Faults of a soak; each kind follows its own random schedule."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from tests.soak.wire import Wire
 from tuskpoint_server.core.process import EXIT_DEFECT
 
 RESTART_SECONDS = 120.0
-DAY_SECONDS = 23 * 3600  # with an hour more, still less than what the server keeps for a day
+DAY_SECONDS = 23 * 3600  # One hour more is still less than the day after which the server forgets.
 HOUR_SECONDS = 50 * 60
 WATCH_SECONDS = 0.2
-CLOCK_SECONDS = 1.0  # so that something happens at that time
+CLOCK_SECONDS = 1.0  # how often the server checks its clock, so that the jumps have an effect
 
 Strike = Callable[[random.Random], tuple[str, AbstractContextManager[None]]]
-"""Draws a fault: its name, and what holds while it lasts."""
+"""Draws a fault: its name, and a context that lasts as long as the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of faults.
+    """A kind of fault.
 
     Attributes:
-        name: What fails.
+        name: The part that fails.
         strike: Draws a fault.
         pause_s: Least and greatest seconds between two faults.
         lasts_s: Least and greatest seconds that a fault lasts.
-        least_s: Seconds that it lasts whatever the pace.
+        least_s: Least seconds that a fault lasts at any pace.
     """
 
     name: str
@@ -47,16 +47,16 @@ class Kind:
 
 
 class Faults(Background):
-    """Lets things fail until it is closed; then everything works again.
+    """Causes faults until it is closed; then everything works again.
 
     Args:
-        kinds: What fails.
+        kinds: The kinds of faults.
         seed: Chooses faults and moments.
         pace: Factor of all times.
 
     Attributes:
-        happened: How often each fault came.
-        log: Lines that say when.
+        happened: Number of faults, by name.
+        log: Lines with the time of each fault.
     """
 
     def __init__(self, kinds: list[Kind], seed: str, pace: float) -> None:
@@ -79,7 +79,7 @@ class Faults(Background):
 
 
 def wire_kind(name: str, wire: Wire) -> Kind:
-    """Return the faults of one connection."""
+    """Return the faults of a connection."""
 
     def strike(source: random.Random) -> tuple[str, AbstractContextManager[None]]:
         return source.choice(
@@ -121,7 +121,7 @@ BLOB_FAULTS: Mapping[str, tuple[tuple[str, float, Mapping[str, object]], ...]] =
     ),
     "hidden": (("put_quilt", 0.5, {"kind": "hide", "hidden_reads": 2}),),
 }
-"""What the emulator does: for each fault the operations, by which chance, and what happens."""
+"""Faults of the emulator: for each name the operations, the probability, and the effect."""
 
 
 def blob_kind(walrus: WalrusProcess) -> Kind:
@@ -142,7 +142,7 @@ def blob_kind(walrus: WalrusProcess) -> Kind:
 
 
 def disk_kind(server: SoakServer, disk: Disk | None) -> Kind:
-    """Return the faults of the server's disk; without `disk` it is never full."""
+    """Return the faults of the server's disk; without `disk`, the disk is never full."""
 
     def strike(source: random.Random) -> tuple[str, AbstractContextManager[None]]:
         if disk is not None and source.random() < 0.6:
@@ -153,11 +153,11 @@ def disk_kind(server: SoakServer, disk: Disk | None) -> Kind:
 
 
 def clock_kind(server: SoakServer, seed: str) -> Kind:
-    """Return the jumps of the server's clock, after which it jumps back.
+    """Return the jumps of the server's clock; after each jump the clock jumps back.
 
-    It jumps by up to 50 minutes forwards or backwards, or by hours up to nearly a day. The long
-    jumps of one seed have one direction, so that no two moments are a day apart: after a day the
-    server forgets request IDs and writes without a checkpoint, as it may.
+    The clock jumps by up to 50 minutes forwards or backwards, or by hours up to nearly a day. The
+    long jumps of one seed have one direction, so that two moments never differ by a day: after a
+    day the server may forget request IDs and writes without a checkpoint.
     """
     direction = random.Random(f"{seed} direction").choice((1, -1))
 
@@ -180,20 +180,20 @@ def clock_kind(server: SoakServer, seed: str) -> Kind:
 
 
 class Leader(Background):
-    """Starts the server again whenever it has ended, and kills and freezes it by itself.
+    """Restarts the server whenever it ends; also kills and freezes the server.
 
     Args:
-        server: It runs.
+        server: The running server.
         source: Chooses the moments.
         pace: Factor of all times.
-        kills_s: Seconds after which it is killed once more, and frozen only from then on.
+        kills_s: Seconds after which the server is killed once more, and frozen only from then on.
 
     Attributes:
-        settled: Set once the last of its processes listens.
-        kills: How often it was killed.
-        freezes: How often it was frozen.
-        failed_starts: What the server said when it could not start.
-        problems: What must not happen.
+        settled: Set once the last process of the server listens.
+        kills: Number of kills.
+        freezes: Number of freezes.
+        failed_starts: Messages of the server when it could not start.
+        problems: Events that must not happen.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class Leader(Background):
         self._server.thaw()
 
     def _start(self) -> None:
-        """Start it, again and again while its disk does not let it."""
+        """Start the server, and retry while its disk prevents the start."""
         deadline = time.monotonic() + RESTART_SECONDS
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The server as a program of its own, on a disk that can be full and with a clock that jumps."""
+"""The server as a separate program, on a disk that can be full and with a clock that can jump."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.servers.processes import Program, ServerProcess
 from tuskpoint_server.__main__ import main as tuskpoint_server
 
 PROGRAM = Path(sys.executable).with_name("tuskpoint-server")
-DISK_BYTES = 4 << 30  # takes memory only as it fills
+DISK_BYTES = 4 << 30  # The disk uses memory only as it fills.
 Process = Forked | subprocess.Popen[bytes]
 ROUND_BYTES = 16 * 1024
 CLOCK = Path(__file__).with_name("clock.c")
@@ -31,8 +31,8 @@ class SoakServer(ServerProcess):
     """`tuskpoint-server` with a clock of its own.
 
     Attributes:
-        clock: The file with the distance of its clock from the real one; `None` where that is
-            not possible.
+        clock: The file with the offset of the server's clock from the real clock; `None` where that
+            is not possible.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
@@ -42,17 +42,17 @@ class SoakServer(ServerProcess):
         self._listening: _Spawned | None = None
 
     def set_clock(self, seconds: int) -> None:
-        """Let its clock be so much ahead of the real one; negative: behind."""
+        """Set the server's clock ahead of the real clock by these seconds; negative: behind."""
         assert self.clock is not None
-        # One write of few bytes into a page that the server has mapped.
+        # A single write of a few bytes into a page that the server has mapped.
         with self.clock.open("r+b", buffering=0) as file:
             file.write(seconds.to_bytes(8, sys.byteorder, signed=True))
 
     def prepare_clock(self) -> None:
-        """Make its clock one that can be set.
+        """Let the server's clock be set.
 
         Raises:
-            LeftOutError: There is no compiler of C.
+            LeftOutError: The machine has no C compiler.
         """
         library = self.log.with_name("clock.so")
         command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(CLOCK)]
@@ -70,7 +70,7 @@ class SoakServer(ServerProcess):
 
     @property
     def pid(self) -> int | None:
-        """The process; `None` while there is none that has listened."""
+        """The process ID of the server; `None` until a process has listened."""
         running = self._listening
         return running.pid if running is not None and running.poll() is None else None
 
@@ -80,7 +80,7 @@ class SoakServer(ServerProcess):
         self._listening = self._running
 
     def give_up(self) -> int | None:
-        """End a process that did not listen; return its exit code if it ended by itself."""
+        """Stop a process that did not listen; return its exit code if it ended by itself."""
         assert self._running is not None
         try:
             return self.ended(1.0)
@@ -91,7 +91,7 @@ class SoakServer(ServerProcess):
     def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Program:
         if self.clock is None:
             process: Process = Forked(tuskpoint_server, arguments, environment)
-        else:  # it takes the library of the clock in as it is loaded
+        else:  # The process loads the library of the clock at its start.
             process = subprocess.Popen(
                 [PROGRAM, *arguments],
                 env=environment,
@@ -103,9 +103,10 @@ class SoakServer(ServerProcess):
 
     @contextmanager
     def failing_writes(self) -> Iterator[None]:
-        """Let each write to a file fail with EFBIG, as if the disk were broken."""
+        """Let each write to a file fail with EFBIG, as on a broken disk."""
         pid = self.pid
-        with suppress(ProcessLookupError):  # it is killed meanwhile, and the next is not concerned
+        # The process may be killed meanwhile; the next process has no such limit.
+        with suppress(ProcessLookupError):
             if pid is not None:
                 _, greatest = resource.prlimit(pid, resource.RLIMIT_FSIZE)
                 resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, greatest))
@@ -116,7 +117,8 @@ class SoakServer(ServerProcess):
 
 
 class _Spawned:
-    """A process whose log a thread of this process writes: no fault reaches it."""
+    """A process whose log is written by a thread of this process, so that no fault affects the
+    log."""
 
     def __init__(self, process: Process, log: Path) -> None:
         self._process = process
@@ -157,10 +159,10 @@ def _said(error: Exception) -> str:
 
 
 class Disk:
-    """A file system in memory on which the server's data directory lies.
+    """A file system in memory for the server's data directory.
 
     Args:
-        path: Where it is mounted.
+        path: The mount point.
     """
 
     def __init__(self, path: Path) -> None:
@@ -168,10 +170,10 @@ class Disk:
 
     @contextmanager
     def mounted(self) -> Iterator[None]:
-        """Mount it.
+        """Mount the file system.
 
         Raises:
-            LeftOutError: This process may not mount anything.
+            LeftOutError: This process may not mount file systems.
         """
         self._path.mkdir(parents=True)
         try:
@@ -190,7 +192,7 @@ class Disk:
 
     @contextmanager
     def full(self) -> Iterator[None]:
-        """Leave no space: what is used is all there is."""
+        """Limit the disk to its used size, so that no space is free."""
         while True:
             stats = os.statvfs(self._path)
             used = (stats.f_blocks - stats.f_bfree) * stats.f_frsize
@@ -198,7 +200,7 @@ class Disk:
                 self._mount("-o", f"remount,size={used + ROUND_BYTES}")
                 break
             except subprocess.CalledProcessError:
-                continue  # the server has written meanwhile
+                continue  # The server has written meanwhile.
         filling = self._path / ".filling"
         with suppress(OSError), filling.open("wb", buffering=0) as file:
             while True:

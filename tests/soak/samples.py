@@ -1,4 +1,4 @@
-"""What a server takes while it runs: memory, descriptors, threads, and what waits in it."""
+"""Resources of a running server: memory, descriptors, threads, and its backlog."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 
 MORE_BYTES = 64 << 20
 MORE_SHARE = 0.2
-PAGE_CACHE_BYTES = 4 * (32 << 20)  # of SQLite's connections; they fill as the journal grows
+# Page caches of SQLite's connections; they fill as the journal grows.
+PAGE_CACHE_BYTES = 4 * (32 << 20)
 MORE_DESCRIPTORS = 16
 POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a server takes at one moment.
+    """Resources of a server at one moment.
 
     Attributes:
         pid: The process.
-        rss_bytes: Its resident memory.
-        descriptors: Its open file descriptors.
-        threads: Its threads.
-        spool_bytes: What is built and not certified.
-        backlog: Checkpoints that are not certified; `None` if it does not answer.
+        rss_bytes: Resident memory of the process.
+        descriptors: Number of open file descriptors.
+        threads: Number of threads.
+        spool_bytes: Bytes of packs that are built and not certified.
+        backlog: Checkpoints that are not certified; `None` if the server does not answer.
     """
 
     pid: int
@@ -49,7 +50,7 @@ class Sampler(Background):
 
     Args:
         server: The server.
-        token: What its calls need.
+        token: The token for its calls.
         period_s: Seconds between two samples.
     """
 
@@ -71,7 +72,7 @@ class Sampler(Background):
                 try:
                     self.samples.append(self._sample(stub, pid))
                 except (FileNotFoundError, ProcessLookupError, KeyError):
-                    continue  # it was killed meanwhile; what is left of it has no memory
+                    continue  # The process was killed meanwhile; a dead process has no memory.
 
     def _sample(self, stub: AdminServiceStub, pid: int) -> Sample:
         process = Path("/proc", str(pid))
@@ -84,7 +85,7 @@ class Sampler(Background):
             try:
                 spool_bytes += path.stat().st_size if path.is_file() else 0
             except FileNotFoundError:
-                pass  # certified meanwhile
+                pass  # The file was certified and removed meanwhile.
         try:
             status = stub.GetArchiveStatus(GetArchiveStatusRequest(), timeout=self._period_s)
             backlog = int(status.backlog_checkpoints)
@@ -96,16 +97,16 @@ class Sampler(Background):
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a number changed in the life of the last process.
+    """A number's change over the life of the last process.
 
-    That begins with the second quarter of a soak, after the last kill, so its thirds are quarters
-    of the soak.
+    The life of the last process starts with the second quarter of a soak, after the last kill, so
+    its thirds are quarters of the soak.
 
     Attributes:
-        early: Its median in the first third.
-        middle: Its median in the second third.
-        late: Its median in the last third.
-        peak: Its greatest value, in all processes.
+        early: Median in the first third.
+        middle: Median in the second third.
+        late: Median in the last third.
+        peak: Greatest value, in all processes.
     """
 
     early: float
@@ -128,7 +129,7 @@ def course(samples: Sequence[Sample], number: Callable[[Sample], int]) -> Course
 
 
 def growth(rss: Course) -> list[str]:
-    """Return what has grown too much."""
+    """Return the resources that have grown too much."""
     allowed = max(MORE_BYTES, MORE_SHARE * rss.middle)
     first_allowed = PAGE_CACHE_BYTES + max(MORE_BYTES, MORE_SHARE * rss.early)
     if rss.late - rss.middle > allowed or rss.late - rss.early > first_allowed:
@@ -142,7 +143,7 @@ def open_descriptors(pid: int) -> int:
 
 
 def left_open(pid: int, least: int, patience_s: float) -> list[str]:
-    """Wait until a server without clients has closed what it opened for them; return what it kept.
+    """Wait until a server without clients has closed their descriptors; return the number it kept.
 
     Args:
         pid: The server's process.

@@ -1,6 +1,6 @@
-"""A soak: many agents, one server, and faults of all that it stands on; then everything is checked.
+"""A soak: many agents, one server, and faults of everything it depends on; then all is checked.
 
-`run` is the whole of it; its checks are those of `Outcome.problems`.
+`run` is the whole soak; `Outcome.problems` lists all failed checks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SETTLE_SECONDS = 60.0
 CHECK_SECONDS = 0.2
 DEFECT = re.compile(r" incident | defect|cannot be indexed|MemoryError", re.IGNORECASE)
 
-# Flushes and evictions often, so that both are at work while things fail.
+# Frequent flushes and evictions, so that both run during faults.
 SETTINGS = {
     "TUSKPOINT_FLUSH_INTERVAL": "2",
     "TUSKPOINT_JOURNAL_BYTES": str(32 << 20),
@@ -52,15 +52,15 @@ SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How long, and how much.
+    """Length and size of a soak.
 
     Attributes:
         agents: Number of agents.
-        seconds: How long things fail.
+        seconds: Seconds during which faults happen.
         pause_s: Seconds between two steps of an agent, on average.
         pace: Factor of the times of all faults.
         seed: Chooses faults, moments and contents.
-        from_blobs: How many checkpoints are loaded from the blob store in the end.
+        from_blobs: Number of checkpoints that are loaded from the blob store at the end.
     """
 
     agents: int
@@ -73,13 +73,13 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What was found.
+    """The result of a soak.
 
     Attributes:
-        problems: What must not be; empty if all is well.
-        left_out: Faults that are not possible here, and why.
-        figures: What was counted.
-        faults: When what failed.
+        problems: Failed checks; empty if all is well.
+        left_out: Faults that are not possible on this machine, and why.
+        figures: Counts and sizes.
+        faults: Lines with the time of each fault.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Outcome:
 
 
 def run(folder: Path, plan: Plan) -> Outcome:
-    """Let agents work while things fail, then check everything."""
+    """Run agents among faults, then check everything."""
     outcome = Outcome()
     token, settings = secrets_in(folder)
     with ExitStack() as opened:
@@ -133,7 +133,7 @@ def run(folder: Path, plan: Plan) -> Outcome:
 
 
 def secrets_in(folder: Path) -> tuple[str, dict[str, str]]:
-    """Make a token file without quotas and a key file; return the token and the settings."""
+    """Create a token file without quotas and a key file; return the token and the settings."""
     tokens, keys = folder / "tokens.toml", folder / "seal.key"
     token, entry = new_token(Grant("soak", DEFAULT_TENANT, frozenset(Scope), None))
     tokens.write_text(entry, encoding="utf-8")
@@ -153,7 +153,7 @@ def mounted(outcome: Outcome, opened: ExitStack, disk: Disk) -> Disk | None:
 
 
 def clocks(outcome: Outcome, server: SoakServer, plan: Plan) -> list[Kind]:
-    """Return the faults of the clock, if it can be set."""
+    """Return the faults of the clock, if the clock can be set."""
     try:
         server.prepare_clock()
     except LeftOutError as reason:
@@ -170,17 +170,17 @@ def let_fail(
     writer: WriterProcess,
     kinds: list[Kind],
 ) -> int:
-    """Let things fail while the agents work, and take samples.
+    """Cause faults while the agents work, and take samples.
 
     Returns the fewest descriptors that the last process of the server had open.
 
     The server is killed in the first quarter of the time only: then one process lives through the
-    others, whose samples are compared.
+    other quarters, whose samples are compared.
     """
     with (
         Sampler(server, token, min(2.0, plan.seconds / 60)) as sampler,
         Leader(
-            server, random.Random(f"{plan.seed} keeper"), plan.pace, kills_s=plan.seconds / 4
+            server, random.Random(f"{plan.seed} leader"), plan.pace, kills_s=plan.seconds / 4
         ) as leader,
         Faults(kinds, plan.seed, plan.pace) as faults,
     ):
@@ -222,12 +222,12 @@ def let_fail(
 
 
 def over_time(samples: Sequence[Sample]) -> list[int]:
-    """Return the resident memory at some 30 moments, in MiB."""
+    """Return the resident memory at about 30 moments, in MiB."""
     return [sample.rss_bytes >> 20 for sample in samples[:: max(1, len(samples) // 30)]]
 
 
 def check(outcome: Outcome, plan: Plan, server: SoakServer, token: str, record: Record) -> str:
-    """Check all that the agents did, on a server at which nothing fails; return its catalog."""
+    """Check all changes of the agents on a server without faults; return its catalog."""
     checker = Checker(record, server.target, token=token, from_blobs=plan.from_blobs)
     checker.check_everything()
     findings = checker.findings
@@ -262,20 +262,21 @@ def check(outcome: Outcome, plan: Plan, server: SoakServer, token: str, record: 
 
 
 def kind_of(refusal: str) -> str:
-    """Return a refusal without what differs from one to the next."""
+    """Return a refusal without the parts that differ from one refusal to the next."""
     status, _, detail = refusal.partition(": ")
     return f"{status}: {re.sub(r'[0-9]+', 'N', detail)[:100]}"
 
 
 def status_of(target: str, token: str) -> GetArchiveStatusResponse:
-    """Return the state of a server's archive."""
+    """Return the status of a server's archive."""
     with grpc.insecure_channel(target) as channel:
         stub = AdminServiceStub(showing(token, channel))
         return stub.GetArchiveStatus(GetArchiveStatusRequest(), timeout=CALL_SECONDS)
 
 
 def settled(target: str, token: str) -> GetArchiveStatusResponse:
-    """Return the state of a server's archive once all is certified: the trail too, a bit later."""
+    """Return the status of a server's archive once all is certified, including the trail, which
+    follows later."""
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         status = status_of(target, token)
@@ -285,7 +286,7 @@ def settled(target: str, token: str) -> GetArchiveStatusResponse:
 
 
 def check_log(outcome: Outcome, log: Path) -> None:
-    """Look for defects in what the server logged."""
+    """Add the defects in the server's log to the problems, and count its warnings."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     outcome.problems += [line for line in lines if DEFECT.search(line)]
     kinds = Counter(
@@ -297,7 +298,7 @@ def check_log(outcome: Outcome, log: Path) -> None:
 
 
 def check_recovered(outcome: Outcome, plan: Plan, target: str, token: str, record: Record) -> None:
-    """Compare some threads of a server that was rebuilt from a catalog with the ledger."""
+    """Compare some threads of a server rebuilt from a catalog with the ledger."""
     threads = sorted({key[0] for key in record.places()})
     sample = random.Random(plan.seed).sample(threads, min(SAMPLE_THREADS, len(threads)))
     checker = Checker(record, target, token=token)

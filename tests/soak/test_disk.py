@@ -1,4 +1,4 @@
-"""On a disk that is full or broken saves are refused with the reason, and nothing is lost."""
+"""On a full or broken disk, saves are refused with the reason, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SECONDS = 30.0
 
 
 class Saves:
-    """Saves checkpoints of one thread, one after the other."""
+    """Saves checkpoints of one thread, one after another."""
 
     def __init__(self, stub: CheckpointServiceStub) -> None:
         self._stub = stub
         self.acknowledged: list[str] = []
 
     def save(self) -> None:
-        """Save the next one."""
+        """Save the next checkpoint."""
         checkpoint_id = f"{len(self.acknowledged):06}"
         value = incompressible(VALUE_BYTES, checkpoint_id)
         self._stub.SaveCheckpoint(
@@ -40,7 +40,7 @@ class Saves:
         self.acknowledged.append(checkpoint_id)
 
     def save_until_refused(self) -> grpc.RpcError:
-        """Save until that is refused; return the refusal."""
+        """Save until a save is refused; return the refusal."""
         for _ in range(MOST_SAVES):
             try:
                 self.save()
@@ -49,7 +49,7 @@ class Saves:
         pytest.fail("no save was refused")
 
     def check(self) -> None:
-        """Load everything that was acknowledged."""
+        """Load every acknowledged checkpoint."""
         for checkpoint_id in self.acknowledged:
             request = GetCheckpointRequest(ref=ref(checkpoint_id))
             checkpoint = self._stub.GetCheckpoint(request, timeout=SECONDS).checkpoint
@@ -86,7 +86,7 @@ def test_a_start_on_a_full_disk_serves_reads(tmp_path: Path, opened: ExitStack, 
     saves.save()
     AdminServiceStub(link).Flush(FlushRequest(), timeout=SECONDS)
     saves.save()
-    for _ in range(2):  # the space that one start used is there for the next
+    for _ in range(2):  # The next start must have the space that this start used.
         server.stop() if way == "stop" else server.kill()
         with disk.full():
             server.start()
@@ -112,7 +112,7 @@ def check_healing(
     failing: Callable[[], AbstractContextManager[None]],
     problem: str,
 ) -> None:
-    """Save before, while and after the disk fails."""
+    """Check saves before, during and after a fault of the disk."""
     opened.enter_context(server)
     server.start()
     link = opened.enter_context(grpc.insecure_channel(server.target))

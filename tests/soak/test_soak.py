@@ -1,6 +1,6 @@
-"""A short soak; `make soak-agents` runs the long one.
+"""A short soak finds no problem; `make soak-agents` runs the long one.
 
-`TUSKPOINT_SOAK_SEED=text` chooses the faults again.
+`TUSKPOINT_SOAK_SEED=text` repeats the faults of an earlier run.
 """
 
 from __future__ import annotations

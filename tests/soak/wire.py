@@ -11,11 +11,11 @@ from contextlib import contextmanager
 
 from tests.crash.faults.breaking_proxy import BreakingProxy
 
-SLOW_SECONDS = 0.05  # for each piece
+SLOW_SECONDS = 0.05  # delay of each piece
 
 
 class Wire(BreakingProxy):
-    """Carries connections whole, except while a fault lasts."""
+    """Carries connections unchanged, except while a fault lasts."""
 
     def __init__(self, target: str, source: random.Random) -> None:
         super().__init__(target, source)
@@ -25,7 +25,7 @@ class Wire(BreakingProxy):
         self._flows.set()
 
     def cut(self) -> None:
-        """Break all connections now."""
+        """Break all open connections."""
         with self._lock:
             open_now = [*self._open]
         for connection in open_now:
@@ -33,7 +33,7 @@ class Wire(BreakingProxy):
 
     @contextmanager
     def breaking(self) -> Iterator[None]:
-        """Break all connections, and most new ones at random bytes."""
+        """Break all connections, and most new connections at random bytes."""
         self._breaks_now = True
         self.cut()
         yield
@@ -42,7 +42,7 @@ class Wire(BreakingProxy):
 
     @contextmanager
     def stalled(self) -> Iterator[None]:
-        """Carry nothing; what is under way arrives afterwards."""
+        """Carry nothing; bytes in flight arrive afterwards."""
         self._flows.clear()
         yield
         self._flows.set()

@@ -1,4 +1,4 @@
-"""Comparisons of what servers show after a crash with what they acknowledged before.
+"""Comparisons of a server's state after a crash with the acknowledgements before it.
 
-It must not change anything on a server, or trust what the server says about itself.
+It must not change anything on a server, or trust a server's statements about itself.
 """

@@ -59,14 +59,14 @@ class Findings:
 
 
 class Checker:
-    """Checks one ledger against servers that share a journal, or one server.
+    """Checks a ledger against one server, or against servers that share a journal.
 
     Args:
         record: The ledger.
         *targets: The servers.
-        token: What the servers ask for, if they do.
-        from_blobs: How many checkpoints are loaded from the blob store in the end, by chance, if
-            not all.
+        token: The token for the servers; empty if they require none.
+        from_blobs: Number of random checkpoints to load from the blob store at the end; `None`:
+            all.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Checker:
         self._made = 0
 
     def read(self) -> None:
-        """Read what the writer appended to its ledger."""
+        """Read the lines that the writer appended to its ledger."""
         self._unchecked |= self.record.read()
 
     def check_new(self, targets: Sequence[str] | None = None) -> None:
-        """Check every checkpoint touched since the last time; the writer may be at work.
+        """Check every checkpoint touched since the last check; the writer may be at work.
 
-        `targets`: the servers to check it on, if not all.
+        `targets`: the servers to check; `None`: all.
         """
         self.read()
         keys, self._unchecked = self._unchecked, set()
@@ -100,7 +100,7 @@ class Checker:
                 self._check_made(stub, makings)
 
     def check_threads(self, threads: Collection[str]) -> None:
-        """Check some threads alone. The writer must have ended."""
+        """Check only these threads. The writer must have ended."""
         self.read()
         keys = {key for key in self.record.requests if key[0] in threads}
         makings = [
@@ -115,7 +115,7 @@ class Checker:
                 self._check_made(stub, makings)
 
     def check_everything(self) -> None:
-        """Check all there is, then certify it and check it again from the blob store.
+        """Check everything, then certify it and check it again from the blob store.
 
         The writer must have ended.
         """
@@ -124,7 +124,7 @@ class Checker:
             self._check_everything(target)
 
     def _check_everything(self, target: str) -> None:
-        keys = list(self.record.requests)  # neighbours are stored together
+        keys = list(self.record.requests)  # In this order, because neighbours are stored together.
         with self._channel(target) as channel:
             stub = CheckpointServiceStub(channel)
             self._check(stub, keys)
@@ -145,8 +145,8 @@ class Checker:
             yield showing(self._token, channel) if self._token else channel
 
     def _check(self, stub: CheckpointServiceStub, keys: Iterable[Key]) -> None:
-        # What was acknowledged before the load must be there; what was asked for until after
-        # it may be.
+        # Changes acknowledged before the load must be visible; changes requested before the load
+        # ends may be visible.
         floors = {key: _acknowledged(self.record.requests.get(key, [])) for key in keys}
         certified = [key for key in floors if self._must_be_in_blobs(key)]
         loaded = _load_all(stub, floors, SOURCE_ANY)
@@ -161,7 +161,7 @@ class Checker:
                 self.judge(key, floors[key], checkpoint)
 
     def _must_be_in_blobs(self, key: Key) -> bool:
-        """Tell whether the latest request of a checkpoint was acknowledged as certified."""
+        """Return whether the latest request of a checkpoint was acknowledged as certified."""
         requests = self.record.requests.get(key, [])
         return bool(requests) and requests[-1].durability == DURABILITY_CERTIFIED
 
@@ -178,7 +178,7 @@ class Checker:
                 self.findings.lost.append(f"{key} is not stored as it was made")
 
     def _check_made(self, stub: CheckpointServiceStub, makings: Iterable[Making]) -> None:
-        """Check what was acknowledged to have been made of checkpoints."""
+        """Check the checkpoints that acknowledged requests created from other checkpoints."""
         expected = {key: making.contents for making in makings for key in making.made}
         loaded = _load_all(stub, expected, SOURCE_ANY)
         self.findings.made += len(loaded)
@@ -190,7 +190,7 @@ class Checker:
                 self.findings.lost.append(f"{key} is not what it was made of")
 
     def judge_all(self, listed: Mapping[Key, Lineage]) -> None:
-        """Check that all there is was asked for, and that what was made was made once."""
+        """Check that each listed checkpoint was requested, and that each creation happened once."""
         makings = [making for making in self.record.makings if making.how != "snapshot"]
         made: dict[tuple[str, str], set[Key]] = {
             (making.how, making.origin): set() for making in makings
@@ -214,7 +214,8 @@ class Checker:
                 self.findings.half_visible.append(reported)
 
     def _check_orders(self, stub: HistoryServiceStub, listed: Iterable[Key]) -> None:
-        """Check that a replay of each thread has all that is listed, as it was asked for."""
+        """Check that a replay of each thread has all listed checkpoints, in the order of their
+        requests."""
         threads: dict[str, set[Key]] = {}
         for key in listed:
             threads.setdefault(key[0], set()).add(key)
@@ -227,7 +228,7 @@ class Checker:
     def judge_order(
         self, keys: set[Key], replayed: Sequence[Key], places: Mapping[Key, int]
     ) -> None:
-        """Compare what a replay of a thread has with what is listed and with the ledger."""
+        """Compare the replay of a thread with the listing and with the ledger."""
         self.findings.replays += 1
         if len(replayed) != len(keys) or set(replayed) != keys:
             self.findings.half_visible.append(f"{replayed} is replayed where {keys} are listed")
@@ -250,7 +251,7 @@ class Checker:
                 self.findings.half_visible.append(reported)
 
     def _listed(self, stub: CheckpointServiceStub) -> dict[Key, Lineage]:
-        """Return everything that is there, with what it came from."""
+        """Return all checkpoints on the server, with their lineage."""
         request = ListCheckpointsRequest(view=VIEW_ENTRY)
         listed: dict[Key, Lineage] = {}
         for answer in stub.ListCheckpoints(request, timeout=LIST_SECONDS):
@@ -261,7 +262,7 @@ class Checker:
         return listed
 
     def judge(self, key: Key, floor: set[int], loaded: Checkpoint | None) -> None:
-        """Compare one loaded checkpoint with what the ledger allows."""
+        """Compare a loaded checkpoint with the states that the ledger allows."""
         requests = self.record.requests.get(key, [])
         existence = [
             request for request in requests if request.state is not None or request.deletes
@@ -303,7 +304,8 @@ def _acknowledged(requests: list[Request]) -> set[int]:
 
 
 def _from_floor(requests: list[Request], floor: set[int]) -> list[Request]:
-    """Return the requests from the last acknowledged one on; all if none is."""
+    """Return the requests from the last acknowledged one to the end; return all if no request
+    is."""
     settled = [place for place, request in enumerate(requests) if request.number in floor]
     return requests[settled[-1] :] if settled else requests
 
@@ -311,7 +313,7 @@ def _from_floor(requests: list[Request], floor: set[int]) -> list[Request]:
 def _own_parts(
     request: Request, requests: list[Request], state: str, shown: dict[str, str]
 ) -> list[bool]:
-    """Tell of each part of a request whether it shows, as far as no other request has it."""
+    """Return, for each part that only this request has, whether the server shows it."""
     other_requests = [other for other in requests if other is not request]
     parts = []
     superseded = any(

@@ -12,7 +12,7 @@ SQLITE_HEADER = b"SQLite format 3\0"
 
 
 def broken_databases(data_dir: Path) -> list[str]:
-    """Return what SQLite finds wrong with a copy of the files that a killed server left.
+    """Return the errors that SQLite finds in a copy of the files that a killed server left.
 
     A copy, because opening the files themselves would do part of the next server's recovery.
     """
@@ -34,6 +34,6 @@ def broken_databases(data_dir: Path) -> list[str]:
 
 
 def is_database(path: Path) -> bool:
-    """Tell whether a file is an SQLite database."""
+    """Return whether a file is a SQLite database."""
     with path.open("rb") as file:
         return file.read(len(SQLITE_HEADER)) == SQLITE_HEADER

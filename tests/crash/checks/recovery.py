@@ -1,4 +1,4 @@
-"""Checks of all that a writer did, on its server and on one that is rebuilt from blobs alone."""
+"""Checks of all changes of a writer, on its server and on a server rebuilt from blobs alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RECOVER_SECONDS = 600.0
 
 
 def check_all(writer: WriterProcess, server: ServerProcess) -> str:
-    """Check everything the writer did, from the blobs too; return the newest catalog."""
+    """Check all changes of the writer, from the blobs too; return the newest catalog."""
     checker = Checker(Record(writer.ledger), server.target)
     checker.check_everything()
     assert checker.findings.lost == []
@@ -36,7 +36,7 @@ def check_all(writer: WriterProcess, server: ServerProcess) -> str:
 def check_recovered(
     folder: Path, settings: Mapping[str, str], catalog: str, writer: WriterProcess
 ) -> None:
-    """Rebuild a server from the blob store of these settings alone; it shows the same."""
+    """Check that a server rebuilt from the blob store of these settings has the same content."""
     with recovered(folder, settings, catalog) as server:
         assert check_all(writer, server)
         assert server.stop() == 0
@@ -44,7 +44,7 @@ def check_recovered(
 
 @contextmanager
 def recovered(folder: Path, settings: Mapping[str, str], catalog: str) -> Iterator[ServerProcess]:
-    """Rebuild a server from the blob store of these settings alone, and run it."""
+    """Rebuild a server from the blob store of these settings, and run it."""
     with ServerProcess(folder, {**FLUSH_OFTEN, **settings}) as server:
         program = Forked(
             tuskpoint_server,

@@ -1,4 +1,4 @@
-"""Channels whose calls show a token, for checks that go without the client."""
+"""Channels that add a token to each call, for checks without the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The faults of the crash tests: servers that are killed, connections that break.
+"""The faults of the crash tests: killed servers and broken connections.
 
 It must not decide what has to survive a fault; `checks` does.
 """

@@ -14,22 +14,23 @@ from types import TracebackType
 from typing import Self
 
 PIECE_BYTES = 16 * 1024
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST and drops what was not sent
+RESET = struct.pack("ii", 1, 0)  # With SO_LINGER, close() sends RST and drops all unsent bytes.
 DIAL_SECONDS = 0.02
 
 
 class BreakingProxy:
-    """Carries connections to a server, most of them until a random number of bytes has passed.
+    """Forwards connections to a server; most of them break after a random number of bytes.
 
-    The bytes of both directions count. Then both sides get a reset, and what was under way is lost.
+    The bytes of both directions count. Then the proxy resets both sides, and all bytes in flight
+    are lost.
 
     Args:
         target: The server, `host:port`.
         source: Draws the numbers.
 
     Attributes:
-        target: Where the proxy listens.
-        breaks: How many connections it has broken.
+        target: The proxy's address, `host:port`.
+        breaks: Number of connections that the proxy has broken.
     """
 
     def __init__(self, target: str, source: random.Random) -> None:
@@ -56,7 +57,7 @@ class BreakingProxy:
         with self._lock:
             self._is_over = True
             open_now = [*self._open]
-        # A thread in accept() is woken by shutdown(), not by close().
+        # shutdown() wakes a thread in accept(); close() does not.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for connection in open_now:
@@ -73,16 +74,16 @@ class BreakingProxy:
             ).start()
 
     def _allowed(self) -> int:
-        """Return how many bytes a new connection carries.
+        """Return the number of bytes that a new connection may carry.
 
-        From a break within the first frames to one after many saves; without an end now and then,
-        so that large values get through.
+        The number ends a connection within the first frames or after many saves. A quarter of the
+        connections has no limit, so that large values get through.
         """
         is_whole = self._source.random() < 0.25
         return sys.maxsize if is_whole else int(10 ** self._source.uniform(2.0, 4.7))
 
     def _pace(self) -> None:
-        """Return once the next piece may pass: at once."""
+        """Return at once: the next piece may pass without a delay."""
 
     def _serve(self, accepted: socket.socket, allowed: int) -> None:
         onwards = self._connected()
@@ -102,9 +103,9 @@ class BreakingProxy:
         self._carry(connection, accepted, onwards)
 
     def _connected(self) -> socket.socket | None:
-        """Connect to the server once it lives; return `None` if the proxy ends before.
+        """Connect to the server once it listens; return `None` if the proxy closes before.
 
-        A refusal would make the client wait longer from one attempt to the next.
+        A refusal would make the client wait longer between two attempts.
         """
         while not self._is_over:
             try:
@@ -123,7 +124,7 @@ class BreakingProxy:
 
 
 class _Connection:
-    """The two sockets of one connection, and how many bytes may still pass."""
+    """The two sockets of a connection, and the number of bytes that may still pass."""
 
     def __init__(self, accepted: socket.socket, onwards: socket.socket, allowed: int) -> None:
         self._sockets = (accepted, onwards)
@@ -138,7 +139,7 @@ class _Connection:
 
         `pace`: returns once the next piece may pass.
         """
-        with contextlib.suppress(OSError):  # either side was reset
+        with contextlib.suppress(OSError):  # Either side was reset.
             while data := source.recv(PIECE_BYTES):
                 pace()
                 with self._lock:
@@ -152,7 +153,7 @@ class _Connection:
     def reset(self) -> None:
         """Reset both sides."""
         for side in self._sockets:
-            with contextlib.suppress(OSError):  # it is closed already
+            with contextlib.suppress(OSError):  # The socket is closed already.
                 side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                 side.shutdown(socket.SHUT_RDWR)
             side.close()

@@ -17,18 +17,18 @@ PROGRESS_SECONDS = 20.0
 
 
 def die_at(server: ServerProcess, failpoint: str) -> None:
-    """Run the server until it kills itself at the place."""
+    """Run the server until it kills itself at the failpoint."""
     try:
         server.start(failpoint)
     except ServerEndedError:
-        pass  # the place lies on the way to listening
+        pass  # The failpoint lies before the server listens.
     assert server.ended(DEATH_SECONDS) == -signal.SIGKILL, server.last_words()
 
 
 def kill_under_load(
     server: ServerProcess, writer: WriterProcess, checker: Checker, moments: random.Random
 ) -> None:
-    """Kill after a random number of acknowledgements, at a random point of what follows."""
+    """Kill the server after a random number of acknowledgements and a random delay."""
     for _ in acknowledged(writer, checker, moments.randint(1, 40)):
         time.sleep(0.001)
     time.sleep(moments.uniform(0, 0.03))
@@ -42,12 +42,12 @@ def unexpected(record: Record) -> list[str]:
 
 
 def acknowledged(writer: WriterProcess, checker: Checker, count: int) -> Iterator[None]:
-    """Yield until so many more requests are acknowledged."""
+    """Yield until `count` more requests are acknowledged."""
     checker.read()
     goal = checker.record.acknowledgements + count
     deadline = time.monotonic() + PROGRESS_SECONDS
     while checker.record.acknowledgements < goal:
         writer.check_alive()
-        assert time.monotonic() < deadline, "nothing is acknowledged any more"
+        assert time.monotonic() < deadline, "no request is acknowledged"
         yield
         checker.read()

@@ -32,7 +32,7 @@ from tuskpoint.v1.thread_service_pb2 import (
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 
 T = TypeVar("T")
-LARGE_BYTES = 300 * 1024  # goes in chunks
+LARGE_BYTES = 300 * 1024  # large enough to be sent in chunks
 RETRY_SECONDS = 0.05
 WRITERS = 4
 DELETED_MEANWHILE = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND)
@@ -45,10 +45,10 @@ class Agents:
         *targets: The servers, which share a journal.
 
     Attributes:
-        record: The answers that they get.
+        record: The answers that the writers and watchers received.
         ends: Number of the last change of each thread, once writing has ended.
         stopping: Tells the writers to end.
-        again: Statuses after which a change is asked for again.
+        again: Statuses after which a writer retries a change.
     """
 
     def __init__(self, *targets: str) -> None:
@@ -60,12 +60,12 @@ class Agents:
         self._noted = asyncio.Semaphore(0)
 
     def note(self, change: Change) -> None:
-        """Record a change that was acknowledged."""
+        """Record an acknowledged change."""
         self.record.changes.append(change)
         self._noted.release()
 
     async def acknowledged(self, count: int) -> None:
-        """Wait until so many more changes are acknowledged."""
+        """Wait until `count` more changes are acknowledged."""
         for _ in range(count):
             await self._noted.acquire()
 
@@ -76,7 +76,7 @@ class Agents:
 
 
 class Writer:
-    """Changes threads, one change at a time, each until it is acknowledged or refused."""
+    """Changes threads, one change at a time; retries each until it is acknowledged or refused."""
 
     def __init__(self, agents: Agents, name: str, seed: str) -> None:
         self._agents = agents
@@ -85,7 +85,7 @@ class Writer:
         self._count = 0
 
     async def write(self, threads: Sequence[str]) -> None:
-        """Make changes until it has to stop."""
+        """Make changes until the run stops."""
         async with self._agents.channel() as channel:
             saves, whole = CheckpointServiceStub(channel), ThreadServiceStub(channel)
             checkpoint_ids = dict.fromkeys(threads, "")
@@ -159,13 +159,13 @@ class Writer:
         checkpoint_id: str,
         writes: frozenset[str] = frozenset(),
     ) -> None:
-        # Writes that wait for their checkpoint take another number when it comes.
+        # Early writes get another number when their checkpoint comes.
         if not getattr(answer, "early", False):
             place = f"/{checkpoint_id}"
             self._agents.note(Change(self._name, thread, kind, answer.seq, place, writes))
 
     async def _ask(self, attempt: Callable[[], Awaitable[T]]) -> T | None:
-        """Make a request until it is answered; `None` if it is refused."""
+        """Retry a request until it is answered; return `None` if it is refused."""
         while True:
             try:
                 return await attempt()
@@ -178,15 +178,15 @@ class Writer:
 
 
 class Watcher:
-    """Watches a thread until it has seen its end, over as many sessions as that takes.
+    """Watches a thread until its last event, over as many sessions as necessary.
 
     Args:
-        agents: What is shared.
-        name: Its name.
-        seed: Decides when it goes away by itself, and where it comes back.
-        kinds: The kinds it asks for; empty: all.
-        jumps: While there are writers it comes back at any cursor that it ever got, not only at
-            the last.
+        agents: The shared state.
+        name: The watcher's name.
+        seed: Decides when a session ends, and at which cursor the next one resumes.
+        kinds: The kinds of events to watch; empty: all.
+        jumps: Whether the watcher, while there are writers, resumes at any cursor that it received,
+            not only at the last.
     """
 
     def __init__(
@@ -206,7 +206,8 @@ class Watcher:
         self._cursors: list[tuple[int, bytes]] = []
 
     async def watch(self, thread: str, begin: tuple[int, bytes]) -> None:
-        """Watch to the end from a number with its cursor, each session on the next server."""
+        """Watch a thread from a number with its cursor to the end, each session on the next
+        server."""
         self._cursors = [begin]
         through = 0
         while through < self._agents.ends.get(thread, through + 1):
@@ -215,9 +216,9 @@ class Watcher:
             through = max(through, session.through)
 
     async def _session(self, stub: Any, thread: str) -> Session:
-        """Watch until the server or the watcher has had enough."""
+        """Watch until the server ends the session or the watcher has enough events."""
         after, cursor = self._cursors[-1]
-        # Jumping on, it could need any number of sessions to the end of a long log.
+        # After the last write, jumps could need any number of sessions to the end of a long log.
         if self._jumps and thread not in self._agents.ends and self._random.random() < 0.7:
             after, cursor = self._random.choice(self._cursors)
         session = Session(self._name, thread, after, self._kinds)
@@ -250,7 +251,7 @@ class Watcher:
 async def run(
     agents: Agents, threads: Sequence[str], seed: str, meanwhile: Callable[[], Awaitable[None]]
 ) -> None:
-    """Let writers and watchers work while something happens, and then to the end."""
+    """Run writers and watchers during `meanwhile`, and then the watchers to the end."""
     begun = {thread: await _begin(agents, thread) for thread in threads}
     async with asyncio.TaskGroup() as watching:
         for thread in threads:
@@ -275,7 +276,7 @@ def _watchers(agents: Agents, seed: str) -> Iterator[Watcher]:
 
 
 async def _begin(agents: Agents, thread: str) -> tuple[int, bytes]:
-    """Begin a thread; return the number of its first event, with its cursor."""
+    """Create a thread; return the number of its first event, with its cursor."""
     async with agents.channel() as channel:
         await Writer(agents, "first", "").save(CheckpointServiceStub(channel), thread)
         call = HistoryServiceStub(channel).WatchThread(history.WatchThreadRequest(thread_id=thread))
@@ -285,7 +286,7 @@ async def _begin(agents: Agents, thread: str) -> tuple[int, bytes]:
 
 
 async def _next(call: Any) -> Seen:
-    """Receive the next event with everything that belongs to it."""
+    """Receive the next event with all its chunks."""
     frame = await call.read()
     assert frame is not grpc.aio.EOF, "a watch has no end"
     event = frame.event

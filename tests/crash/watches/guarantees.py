@@ -1,7 +1,7 @@
 """Events that watchers saw, acknowledgements of writers, and the guarantees for them.
 
-Each guarantee of a watch is a validator: a pure function of a record, which returns what is
-wrong with it. docs/threads/history.md says what each of them promises.
+Each guarantee of a watch is a validator: a pure function that returns the faults in a record.
+docs/threads/history.md defines the guarantees.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 PROGRESS, CERTIFIED = "PROGRESS", "CERTIFIED"
-"""What takes no number of the sequence: where a watch stands, and what is certified."""
+"""Kinds without a number in the sequence: the progress of a watch, and a certification."""
 
 ENDED = "THREAD_DELETED"
 
@@ -22,14 +22,14 @@ class Seen:
     """An event as a watcher received it.
 
     Attributes:
-        kind: Its kind.
-        seq: Its number.
+        kind: Kind of the event.
+        seq: Number of the event.
         incarnation: Incarnation of the thread.
-        cursor: Where to resume after it.
+        cursor: Cursor that resumes after the event.
         checkpoint: Namespace and ID of the checkpoint concerned, or empty.
-        deleted: How many checkpoints were deleted.
-        writes: Tasks whose writes came with a saved checkpoint; `None` if it was gone.
-        intact: Every value has the digest that was announced with it.
+        deleted: Number of deleted checkpoints.
+        writes: Tasks whose writes came with a saved checkpoint; `None` if the checkpoint was gone.
+        intact: Whether every value has its announced digest.
     """
 
     kind: str
@@ -58,11 +58,11 @@ class Session:
     """One watch, from its call to its end.
 
     Attributes:
-        watcher: Who watched.
+        watcher: Name of the watcher.
         thread: The thread.
-        after: Number of the position that it was resumed after.
-        kinds: The kinds asked for; empty: all.
-        seen: What was delivered, in order.
+        after: Number of the position that the watch was resumed after.
+        kinds: The requested kinds; empty: all.
+        seen: The delivered events, in order.
     """
 
     watcher: str
@@ -73,12 +73,12 @@ class Session:
 
     @property
     def events(self) -> list[Seen]:
-        """The events with a number of their own."""
+        """The events with their own number."""
         return [event for event in self.seen if event.kind not in (PROGRESS, CERTIFIED)]
 
     @property
     def positions(self) -> list[Seen]:
-        """The events and the reports of progress, without certifications."""
+        """The events and the progress reports, without certifications."""
         return [event for event in self.seen if event.kind != CERTIFIED]
 
     @property
@@ -87,23 +87,23 @@ class Session:
         return self.positions[-1].seq if self.positions else self.after
 
     def wants(self, kind: str) -> bool:
-        """Tell whether it asked for this kind."""
+        """Return whether the watch requested this kind."""
         return not self.kinds or kind in self.kinds
 
     def __str__(self) -> str:
-        """Name it."""
+        """Return the watcher, the thread and the position of the watch."""
         return f"{self.watcher} on {self.thread} after {self.after}"
 
 
 @dataclass(frozen=True)
 class Change:
-    """A change that a writer was acknowledged.
+    """An acknowledged change of a writer.
 
     Attributes:
-        writer: Who made it; a writer makes one at a time.
+        writer: Name of the writer; a writer makes one change at a time.
         thread: The thread.
-        kind: Kind of the event that it must be.
-        seq: The number that the answer named.
+        kind: Kind of the event that must report the change.
+        seq: The number in the answer.
         checkpoint: Namespace and ID of the checkpoint.
         writes: Tasks whose writes were saved with a checkpoint.
     """
@@ -118,13 +118,13 @@ class Change:
 
 @dataclass
 class Record:
-    """The events of a run; changes are in the order of their acknowledgements."""
+    """The events and changes of a run; changes are in the order of their acknowledgements."""
 
     sessions: list[Session] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
 
     def known(self, thread: str) -> Mapping[int, str]:
-        """Return the kind of every event of a thread that anybody knows of, by number."""
+        """Return the kind of every known event of a thread, by number."""
         kinds = {
             event.seq: event.kind
             for session in self.sessions
@@ -141,7 +141,7 @@ Problems = list[str]
 
 
 def ordered(record: Record) -> Problems:
-    """Events come in the order of the thread's sequence, which is that of what happened."""
+    """Events come in the order of the thread's sequence, which is the order of the changes."""
     problems = []
     for session in record.sessions:
         certified = [event for event in session.seen if event.kind == CERTIFIED]
@@ -162,7 +162,7 @@ def ordered(record: Record) -> Problems:
 
 
 def unique(record: Record) -> Problems:
-    """No event comes twice, neither on one watch nor after the cursor that it is resumed at."""
+    """No event comes twice, neither on one watch nor after the cursor that resumed it."""
     problems = []
     for session in record.sessions:
         numbers = [event.seq for event in session.events]
@@ -176,7 +176,7 @@ def unique(record: Record) -> Problems:
 
 
 def atomic(record: Record) -> Problems:
-    """A change is one event, the same for everybody, and comes whole."""
+    """A change is one event, the same for every watcher, and arrives whole."""
     problems = []
     facts: dict[tuple[str, int], Seen] = {}
     for session in record.sessions:
@@ -203,7 +203,7 @@ def _halves(record: Record) -> Iterator[str]:
 
 
 def reliable(record: Record) -> Problems:
-    """Nothing is left out, and whatever was acknowledged is delivered."""
+    """No event is left out, and every acknowledged change is delivered."""
     problems = []
     for session in record.sessions:
         came = {event.seq for event in session.events}
@@ -232,7 +232,7 @@ def reliable(record: Record) -> Problems:
 
 
 def resumable(record: Record) -> Problems:
-    """A watch that is resumed goes on with the event after its cursor."""
+    """A resumed watch continues with the event after its cursor."""
     problems = []
     for session in record.sessions:
         known = record.known(session.thread)
@@ -244,7 +244,7 @@ def resumable(record: Record) -> Problems:
 
 
 def bookmarkable(record: Record) -> Problems:
-    """Progress says that everything up to its cursor was delivered."""
+    """A progress report means that everything up to its cursor was delivered."""
     problems = []
     for session in record.sessions:
         known = record.known(session.thread)
@@ -271,6 +271,6 @@ GUARANTEES: Mapping[str, Callable[[Record], Problems]] = {
 
 
 def broken(record: Record) -> dict[str, Problems]:
-    """Return the guarantees that a record breaks, with what is wrong."""
+    """Return the guarantees that a record breaks, with the faults."""
     problems_by_name = {name: validate(record) for name, validate in GUARANTEES.items()}
     return {name: problems for name, problems in problems_by_name.items() if problems}

@@ -1,8 +1,7 @@
 """A watch is ordered, unique, atomic, reliable, resumable and bookmarkable, under load and kills.
 
-`TUSKPOINT_WATCH_SEED=text` makes the same choices again, `TUSKPOINT_WATCH_KILLS=n` sets how
-often the server is killed (3), `TUSKPOINT_WATCH_CHANGES=n` how many changes are made in between
-(30).
+`TUSKPOINT_WATCH_SEED=text` repeats the choices of an earlier run, `TUSKPOINT_WATCH_KILLS=n` sets
+the number of kills (3), `TUSKPOINT_WATCH_CHANGES=n` the number of changes between kills (30).
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ async def test_a_server_that_is_killed_again_and_again(tmp_path: Path) -> None:
 
 
 def check(record: Record) -> None:
-    """Check the guarantees, and that there was something to check."""
+    """Check the guarantees, and that the run had enough events for each of them."""
     seen = Counter(event.kind for session in record.sessions for event in session.seen)
     print(f"{len(record.sessions)} watches, {len(record.changes)} acknowledged changes: {seen}")
     assert broken(record) == {}
@@ -99,7 +98,7 @@ def saved(seq: int, checkpoint: str, **more: object) -> Seen:
 
 
 def good() -> Record:
-    """A history with nothing wrong: a steady watcher, a resumed one, and one of labels."""
+    """A history without faults: a steady watcher, a resumed watcher, and a watcher of labels."""
     events = [
         saved(1, "/a"),
         saved(2, "/b"),

@@ -1,4 +1,4 @@
-"""Agents that save to servers that are killed, and their record of what was acknowledged.
+"""Agents that save to servers that are killed, and their record of acknowledgements.
 
 It must not judge what a server shows afterwards; `checks` does.
 """

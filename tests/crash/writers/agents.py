@@ -1,8 +1,8 @@
 """The program that saves while servers are killed.
 
-Several agents work at once, each in its own way, and record what they asked for and what was
-acknowledged. Most share one Python client, whose streams send again by themselves what a break
-left without an answer; some call the server directly. SIGTERM ends it after the requests under way.
+Several agents work at once, each in its own way, and record their requests and the
+acknowledgements. Most agents share one Python client, whose streams resend unanswered frames after
+a break; some call the server directly. SIGTERM ends the program after the requests under way.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from tuskpoint.v1.thread_service_pb2 import (
 )
 from tuskpoint.v1.value_pb2 import PendingWrite
 
-LARGE_BYTES = 300_000  # goes over the client's second stream
+LARGE_BYTES = 300_000  # large enough for the client's second stream
 
 
 async def plain_agent(writer: Writer, line: Line) -> None:
@@ -86,7 +86,7 @@ async def plain_agent(writer: Writer, line: Line) -> None:
 
 
 async def save_again(writer: Writer, line: Line, checkpoint: Checkpoint) -> None:
-    """Replace the state of the checkpoint just saved."""
+    """Replace the state of the last saved checkpoint."""
     changed = Checkpoint()
     changed.CopyFrom(checkpoint)
     channel = line.source.choice(changed.state.channels)
@@ -95,14 +95,15 @@ async def save_again(writer: Writer, line: Line, checkpoint: Checkpoint) -> None
         channel.version.text += "again"
     else:
         channel.version.integer += 1
-    # Nothing is inherited: the parent's versions are not those of the checkpoint replaced.
+    # Nothing is inherited: the parent's versions differ from the versions in the replaced
+    # checkpoint.
     fresh = Line(line.thread_id, line.checkpoint_ns, line.source)
     if await save(writer, fresh, changed, []):
         line.acknowledged(changed)
 
 
 async def certified_agent(writer: Writer, line: Line) -> None:
-    """Save checkpoints that are acknowledged when they are certified, and never change later."""
+    """Save checkpoints that are acknowledged once certified, and never change later."""
     while not writer.stopped.is_set():
         checkpoint = line.checkpoint(line.next_id())
         writes = task_writes(line.source, "inline", 2)
@@ -111,7 +112,7 @@ async def certified_agent(writer: Writer, line: Line) -> None:
 
 
 async def minting_agent(writer: Writer, line: Line) -> None:
-    """Save checkpoints without an ID, each in a thread of its own, and none of them twice."""
+    """Save checkpoints without an ID, each in a thread of its own, and each only once."""
     lives = 0
     while not writer.stopped.is_set():
         lives += 1
@@ -131,7 +132,7 @@ async def minting_agent(writer: Writer, line: Line) -> None:
 
 
 async def deleting_agent(writer: Writer, line: Line) -> None:
-    """Save a few checkpoints, delete the thread, begin another."""
+    """Save a few checkpoints, delete the thread, and continue with another thread."""
     name = line.thread_id
     lives = 0
     while not writer.stopped.is_set():
@@ -157,7 +158,7 @@ async def delete(writer: Writer, source: random.Random, thread_id: str) -> bool:
 
 
 async def descending_agent(writer: Writer, line: Line) -> None:
-    """Fork a thread, roll it back, capture it and restore what was captured."""
+    """Fork a thread, roll it back, take a snapshot and restore the snapshot."""
     name, source = line.thread_id, line.source
     lives = 0
     while not writer.stopped.is_set():
@@ -173,7 +174,8 @@ async def descending_agent(writer: Writer, line: Line) -> None:
             await fork(writer, source, *saved[-1])
             earlier, latest = saved[0][0], saved[-1][0]
             head = [content_fingerprint(earlier)]
-            if not await roll_back(writer, source, earlier):  # whether it happened is not known
+            # The rollback may have happened or not.
+            if not await roll_back(writer, source, earlier):
                 head.append(content_fingerprint(latest))
             await capture(writer, source, thread.thread_id, head)
 
@@ -185,7 +187,8 @@ async def fork(
     writes: list[PendingWrite],
     suffix: str = "-fork",
 ) -> None:
-    """Fork a checkpoint into a thread whose name ends so; to the ledger it saves the copy."""
+    """Fork a checkpoint into a thread named with a suffix; the ledger records a save of the
+    copy."""
     copied = Checkpoint()
     copied.CopyFrom(checkpoint)
     copied.ref.thread_id += suffix
@@ -205,7 +208,7 @@ async def fork(
 
 
 async def roll_back(writer: Writer, source: random.Random, earlier: Checkpoint) -> list[Key]:
-    """Roll a thread back to a checkpoint; return its new head, nothing if the agent gave up."""
+    """Roll a thread back to a checkpoint; return its new head, or nothing if the agent gave up."""
     request = RollbackThreadRequest(ref=earlier.ref, request_id=request_id(source))
     contents = [content_fingerprint(earlier)]
 
@@ -219,7 +222,7 @@ async def roll_back(writer: Writer, source: random.Random, earlier: Checkpoint) 
 async def capture(
     writer: Writer, source: random.Random, thread_id: str, contents: list[str]
 ) -> None:
-    """Take a snapshot of a thread, and restore it as a new thread."""
+    """Take a snapshot of a thread, and restore the snapshot as a new thread."""
     request = CreateSnapshotRequest(
         thread_ids=[thread_id], session_id=thread_id, request_id=request_id(source)
     )
@@ -247,7 +250,8 @@ async def make(
     contents: list[str],
     call: Callable[[], Awaitable[tuple[int, list[Key]]]],
 ) -> list[Key]:
-    """Make something of checkpoints; return what was made, nothing if the agent gave up."""
+    """Create checkpoints from other checkpoints; return the new ones, or nothing if the agent gave
+    up."""
     made: list[Key] = []
 
     async def attempt() -> int:
@@ -274,12 +278,12 @@ async def once_more(writer: Writer, attempt: Callable[[], Awaitable[int]]) -> No
 
 
 def request_id(source: random.Random) -> str:
-    """Return an identity for a request that may be sent again."""
+    """Return an ID for a request that may be sent again."""
     return source.randbytes(16).hex()
 
 
 def origin_of(ref: CheckpointRef) -> str:
-    """Return a reference as lineage spells it."""
+    """Return a reference in the spelling of lineage."""
     return f"{ref.thread_id}:{ref.checkpoint_id}"
 
 
@@ -302,7 +306,7 @@ async def streaming_agent(writer: Writer, line: Line) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """How one agent works."""
+    """The behaviour of one agent."""
 
     agent: Callable[[Writer, Line], Coroutine[Any, Any, None]]
     checkpoint_ns: str = ""
@@ -355,7 +359,7 @@ async def work(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Read the arguments and work."""
+    """Read the arguments and run the agents."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", required=True, help="the servers, separated by commas")
     parser.add_argument("--through", help="where the client finds the server, if elsewhere")

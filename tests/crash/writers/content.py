@@ -1,7 +1,8 @@
-"""What crash tests save, and the fingerprints that show whether it was recovered unchanged.
+"""Content of the saves in crash tests, and fingerprints that show whether it was recovered
+unchanged.
 
-A fingerprint covers everything that a caller saved and nothing that the server adds, so it is
-the same for what was sent and for what is loaded.
+A fingerprint covers everything that a caller saved and nothing that the server adds, so a sent and
+a loaded checkpoint have the same fingerprint.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tuskpoint.v1.checkpoint_pb2 import (
 from tuskpoint.v1.value_pb2 import Channel, Inherit, PendingWrite, Value, Version
 
 CHANNELS = ("messages", "findings", "documents", "plan", "question", "branch:to:writer")
-LABEL = "label"  # in the place of a write's slot; its fingerprint is the label itself
+LABEL = "label"  # used in the place of a write's slot; its fingerprint is the label itself
 SPECIAL = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
 
 
@@ -72,13 +73,13 @@ def slot(write: PendingWrite) -> str:
 
 @dataclass(slots=True)
 class Line:
-    """One namespace of one thread: where it stands, and what its next checkpoint is.
+    """A namespace of a thread, with the content of its next checkpoint.
 
     Attributes:
         thread_id: The thread.
         checkpoint_ns: The namespace.
-        source: Where its random content comes from.
-        integers: Whether its channel versions are integers, else text.
+        source: Draws the random content.
+        integers: Whether the channel versions are integers, else text.
         parent: The latest acknowledged checkpoint; empty before the first.
         contents: Channels of the parent, with their values.
     """
@@ -100,8 +101,8 @@ class Line:
         """Return a checkpoint that follows the parent, with every value inline.
 
         Args:
-            checkpoint_id: Its ID.
-            sizes: Bytes of the new values of channels that change; two small ones by default.
+            checkpoint_id: The checkpoint's ID.
+            sizes: Bytes of the new values of changed channels; two small values by default.
         """
         changes = sizes or dict.fromkeys(self.source.sample(CHANNELS, 2), 700)
         if not self.contents:
@@ -137,7 +138,7 @@ class Line:
         return Version(text=f"{self.steps:032}.{self.source.random():016}")
 
     def as_sent(self, checkpoint: Checkpoint) -> Checkpoint:
-        """Return the checkpoint with unchanged channels left to be inherited."""
+        """Return the checkpoint without its unchanged channels, which it inherits."""
         sent = Checkpoint()
         sent.CopyFrom(checkpoint)
         for channel in sent.state.channels:
@@ -146,7 +147,7 @@ class Line:
         return sent
 
     def acknowledged(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self.parent = checkpoint.ref.checkpoint_id
         self.contents = {channel.name: channel for channel in checkpoint.state.channels}
 

@@ -1,7 +1,7 @@
-"""The writer's own record of its requests and their acknowledgements.
+"""The writer's record of its requests and their acknowledgements.
 
-A line is appended before each request and after each answer, the latter fsynced. What the
-server must show after a crash follows from these lines alone.
+A line is appended before each request and after each answer; the latter is fsynced. These lines
+alone determine what the server must show after a crash.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Ledger:
     def intend(
         self, key: Key, state: str | None, writes: Mapping[str, str], *, deletes: bool = False
     ) -> int:
-        """Record what is about to be asked for; return the number of the request.
+        """Record the next request; return its number.
 
         Args:
-            key: The checkpoint; of a deletion, any with the thread.
-            state: Fingerprint of the state that is saved; `None` if only writes are.
-            writes: Fingerprints of the writes that are saved, by slot.
-            deletes: Whether the thread is deleted.
+            key: The checkpoint; for a deletion, any key with the thread.
+            state: Fingerprint of the saved state; `None` if only writes are saved.
+            writes: Fingerprints of the saved writes, by slot.
+            deletes: Whether the request deletes the thread.
         """
         self._number += 1
         self._append(
@@ -42,55 +42,55 @@ class Ledger:
         return self._number
 
     def intend_making(self, how: str, origin: str, contents: Sequence[str]) -> int:
-        """Record that something is to be made of a checkpoint; return the request's number.
+        """Record a request that creates checkpoints from a checkpoint; return the request's number.
 
         Args:
             how: "rollback", "snapshot", "restoration", or "minting" for a save without an ID.
-            origin: The checkpoint, "thread:checkpoint", which nothing else is made of in
-                this way; of a snapshot its session, of a minting its thread.
-            contents: Fingerprints of the channels, one of which what is made must have.
+            origin: The source checkpoint, "thread:checkpoint", of one request per `how`; for a
+                snapshot its session, for a minting its thread.
+            contents: Fingerprints of channels; each created checkpoint must have one of them.
         """
         self._number += 1
         self._append({"n": self._number, "how": how, "origin": origin, "contents": list(contents)})
         return self._number
 
     def acknowledge(self, number: int, durability: int, made: Sequence[Key] = ()) -> None:
-        """Record the answer to a request, and what was made."""
+        """Record the answer to a request, and the created checkpoints."""
         self._append({"n": number, "durability": durability, "made": list(made)})
         os.fsync(self._file)
 
     def refuse(self, number: int, status: str, detail: str, *, final: bool) -> None:
-        """Record that a request failed; `final` if it is not tried again."""
+        """Record a failed request; `final` if the writer does not retry it."""
         self._append({"n": number, "status": status, "detail": detail, "final": final})
 
     def fail(self, status: str, detail: str) -> None:
-        """Record that a call that changes nothing failed."""
+        """Record a failed call that changes nothing."""
         self._append({"failed": status, "detail": detail})
 
     def differ(self, what: str) -> None:
-        """Record that an answer is not what it must be."""
+        """Record an answer that differs from the expected one."""
         self._append({"differs": what})
 
     def count(self, **counted: int) -> None:
-        """Record what the writer counted, as its last line."""
+        """Record the writer's counts, as its last line."""
         self._append({"counted": counted})
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        # One write: a line is in the file whole or, if the process is killed, not at all.
+        # One write call: the file contains a line whole or, if the process is killed, not at all.
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
 
 @dataclass(slots=True)
 class Request:
-    """One request of the writer.
+    """A request of the writer.
 
     Attributes:
-        number: Its place among the requests of one writer.
-        state: Fingerprint of the saved state; `None` if it saves none.
+        number: Position among the requests of one writer.
+        state: Fingerprint of the saved state; `None` if the request saves no state.
         writes: Fingerprints of the saved writes, by slot.
-        deletes: Whether it deletes the thread.
-        durability: What was acknowledged; 0 for nothing.
-        statuses: Statuses of the attempts that failed.
+        deletes: Whether the request deletes the thread.
+        durability: Acknowledged durability; 0 without an acknowledgement.
+        statuses: Statuses of the failed attempts.
     """
 
     number: int
@@ -103,16 +103,16 @@ class Request:
 
 @dataclass(slots=True)
 class Making:
-    """One request of the writer that makes something of a checkpoint.
+    """A request of the writer that creates checkpoints from a checkpoint.
 
     Attributes:
-        number: As of a `Request`.
-        how: As in `Ledger.intend_making`.
-        origin: As there.
-        contents: As there.
-        made: What was acknowledged: the checkpoints.
-        durability: What was acknowledged; 0 for nothing.
-        statuses: Statuses of the attempts that failed.
+        number: Position among the requests of one writer.
+        how: The argument of `Ledger.intend_making`.
+        origin: The argument of `Ledger.intend_making`.
+        contents: The argument of `Ledger.intend_making`.
+        made: The checkpoints in the acknowledgement.
+        durability: Acknowledged durability; 0 without an acknowledgement.
+        statuses: Statuses of the failed attempts.
     """
 
     number: int
@@ -139,7 +139,7 @@ class Record:
         self.counted: dict[str, int] = {}
 
     def read(self) -> set[Key]:
-        """Read what was appended since the last time; return the checkpoints it touches."""
+        """Read the lines appended since the last call; return the checkpoints they touch."""
         touched = set()
         for line in self._lines():
             if "key" in line:
@@ -191,13 +191,13 @@ class Record:
             yield json.loads(line)
 
     def forget_unacknowledged(self) -> None:
-        """Drop the requests that were not acknowledged, as if they had never been made."""
+        """Drop the unacknowledged requests, as if they had never been made."""
         for key, requests in list(self.requests.items()):
             self.requests[key] = [request for request in requests if request.durability]
         self.makings = [making for making in self.makings if making.durability]
 
     def places(self) -> dict[Key, int]:
-        """Return for each checkpoint when it was first asked for, as the number of a request."""
+        """Return, for each checkpoint, the number of its first request."""
         places = {
             key: min(request.number for request in requests)
             for key, requests in self.requests.items()

@@ -35,21 +35,21 @@ class WriterProcess:
         self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, unless it has ended already."""
+        """Send SIGKILL, unless the process has ended already."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(STOP_SECONDS)
 
     def check_alive(self) -> None:
-        """Fail if it ended by itself."""
+        """Fail if the process ended by itself."""
         code = self.process.poll()
         assert code is None, f"the writer ended with {code}: {self.last_words()}"
 
     def stop(self) -> None:
-        """Let it finish the requests under way, and end."""
+        """Let the process finish the requests under way, and end."""
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(STOP_SECONDS)
         assert code == 0, f"the writer ended with {code}: {self.last_words()}"
 
     def last_words(self) -> str:
-        """Return the end of its log."""
+        """Return the end of the process's log."""
         return self._log.read_text(encoding="utf-8", errors="replace")[-3000:]

@@ -1,4 +1,4 @@
-"""How the agents send requests, and record the outcomes."""
+"""Requests of the agents, with their outcomes recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class Writer:
     """The state that the agents share.
 
     Args:
-        channels: Lead to the servers, for calls without the client.
-        calls: The client, with streams that all share.
+        channels: Channels to the servers, for calls without the client.
+        calls: The client; all agents share its streams.
         source: Draws a server for each call without the client.
         ledger: The record.
-        gives_up: Whether half of what failed is left and, if there is one server, calls of the
-            client now and then.
-        stops_when_refused: Whether the first failure ends all.
+        gives_up: Whether agents abandon half of the failed requests and, with a single server, some
+            calls of the client.
+        stops_when_refused: Whether the first failure stops all agents.
         pause_s: Seconds that an agent waits before each request.
-        passing: Statuses after which a request is tried again.
+        passing: Statuses after which an agent retries a request.
 
     Attributes:
-        saves: How the agent saves: by the client, or without it.
-        stopped: Set once no more requests are to be made.
+        saves: The client, or its replacement for agents that save without it.
+        stopped: Set once the agents must make no more requests.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Writer:
         self.stopped = asyncio.Event()
 
     def unary(self) -> Writer:
-        """Return the same for an agent that saves without the client."""
+        """Return a copy for an agent that saves without the client."""
         unary_writer = copy.copy(self)
         unary_writer.saves = Unary(self.raw)
         return unary_writer
@@ -92,14 +92,14 @@ class Writer:
         *,
         once: bool = False,
     ) -> bool:
-        """Make a request until it is acknowledged, or until the agent gives up.
+        """Retry a request until it is acknowledged, or until the agent gives up.
 
         Args:
-            source: Decides whether to try again after a failure.
+            source: Decides whether to retry after a failure.
             number: The request's number in the ledger.
             attempt: Makes the request; returns the durability reached.
-            made: Tells what the last attempt made of checkpoints.
-            once: Whether it must not be made twice.
+            made: Returns the checkpoints that the last attempt created.
+            once: Whether the request must not be retried.
         """
         await asyncio.sleep(self.pause_s)
         while True:
@@ -141,14 +141,14 @@ async def save(
     *,
     patient: bool = False,
 ) -> bool:
-    """Save a checkpoint with writes in one call; values that did not change are inherited.
+    """Save a checkpoint with writes in one call; unchanged values are inherited.
 
     Args:
-        writer: What the agents share.
-        line: Where the thread stands.
+        writer: The shared state.
+        line: The namespace that the checkpoint continues.
         checkpoint: The checkpoint, every value inline.
-        writes: Its pending writes.
-        durability: What to wait for.
+        writes: The checkpoint's pending writes.
+        durability: The durability to wait for.
         patient: Whether to wait for the answer, however long it takes.
     """
     request = SaveCheckpointRequest(
@@ -162,7 +162,7 @@ async def save(
         except FAILURES as error:
             if status_of(error) is not grpc.StatusCode.FAILED_PRECONDITION:
                 raise
-            # Contents that the server cannot resolve are sent again.
+            # The server cannot resolve some contents, so send them again.
             answer = await writer.saves.save_checkpoint(whole)
         return answer.durability
 
@@ -189,10 +189,11 @@ async def save_writes(
 def hasty(
     writer: Writer, source: random.Random, attempt: Callable[[], Awaitable[int]]
 ) -> Callable[[], Awaitable[int]]:
-    """Return an attempt that some callers of the client leave before its answer.
+    """Return an attempt that some callers of the client abandon before its answer.
 
-    The client does not fail when a server is killed, so only this gives up there. Nothing of such a
-    call may take effect after a later call of the same agent, which only one server can promise.
+    The client does not fail when a server is killed, so only abandoned calls give up there. An
+    abandoned call must not take effect after a later call of the same agent; only a single server
+    can promise that order.
     """
     if writer.saves is not writer.calls or not writer.leaves or source.random() < 0.8:
         return attempt
@@ -210,7 +211,7 @@ async def check_load(writer: Writer, checkpoint: Checkpoint) -> None:
     """Load the checkpoint that was just acknowledged.
 
     Raises:
-        RuntimeError: It is not what was saved.
+        RuntimeError: The loaded checkpoint differs from the saved one.
     """
     try:
         loaded = await writer.calls.get_checkpoint(checkpoint.ref)

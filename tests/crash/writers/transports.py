@@ -1,4 +1,4 @@
-"""The ways by which agents reach a server: unary calls, streams, a client; and their failures."""
+"""Transports between agents and a server: unary calls, streams and a client; and their failures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LOST_CONNECTION = {
     (grpc.StatusCode.CANCELLED, "CANCELLED"),
     (grpc.StatusCode.INTERNAL, "Internal error from Core"),
 }
-# The server comes back within a second; the default back-off would outlast the test.
+# The server restarts within a second; the default back-off would outlast the test.
 RECONNECT_OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 50),
@@ -58,7 +58,7 @@ CHANNEL_OPTIONS = [*RECONNECT_OPTIONS, ("grpc.enable_retries", 0)]
 
 
 class RefusedError(Exception):
-    """A save was refused inside a stream that goes on."""
+    """A save was refused on a stream that stays open."""
 
     def __init__(self, error: CallError) -> None:
         super().__init__(error.message)
@@ -70,11 +70,11 @@ FAILURES = (grpc.aio.AioRpcError, RefusedError, TuskPointError)
 
 
 def status_of(failure: Failure) -> grpc.StatusCode:
-    """Return the status of a failed call, `UNAVAILABLE` for what gRPC puts for a lost connection.
+    """Return the status of a failed call; a lost connection counts as `UNAVAILABLE`.
 
-    A server that stops cancels calls which arrive after its last word, and grpc.aio reports
-    "Internal error from Core" if a stream ends while the client is writing to it. The client makes
-    `Unavailable` of each of them.
+    A stopping server cancels calls that arrive after its last frame, and grpc.aio reports "Internal
+    error from Core" if a stream ends while the client is writing to it. The client raises
+    `Unavailable` for both.
     """
     if isinstance(failure, Unavailable):
         return grpc.StatusCode.UNAVAILABLE
@@ -103,17 +103,17 @@ class Unary:
 
 
 def anywhere(source: random.Random, each: Sequence[T]) -> T:
-    """Return what makes each call on one of several servers.
+    """Return a stub that makes each call on a random server.
 
     Args:
         source: Draws the server.
-        each: The same stub, or client, of each server.
+        each: The stub, or client, of each server.
     """
     return cast("T", _Anywhere(source, each))
 
 
 def through_client(calls: AsyncCalls) -> Any:
-    """Return stubs of all services whose unary calls a client makes, with its retries."""
+    """Return stubs of all services; the client makes their unary calls, with its retries."""
     return _ThroughClient(calls)
 
 
@@ -138,11 +138,12 @@ class _Anywhere:
 
 
 class CountingLane(lanes.Lane):
-    """A lane that counts over all lanes.
+    """A lane with counters that all lanes share.
 
     Attributes:
-        streams: How many streams were opened.
-        resent: How many frames go on another stream because theirs broke before the answer.
+        streams: Number of opened streams.
+        resent: Number of frames resent on another stream because their stream broke before the
+            answer.
     """
 
     streams = 0
@@ -165,11 +166,11 @@ class CountingLane(lanes.Lane):
 
 @contextmanager
 def client(target: str, *, retries: bool) -> Iterator[AsyncCalls]:
-    """Make the calls of the Python client, whose saves and loads share its streams.
+    """Yield the calls of the Python client, whose saves and loads share its streams.
 
     Args:
-        target: The servers, or what stands before them.
-        retries: Whether the client sends again what a break left without an answer.
+        target: The servers, or a proxy before them.
+        retries: Whether the client resends unanswered frames after a break.
     """
     policy = RetryPolicy(
         max_attempts=10_000 if retries else 1, initial_delay_s=0.02, max_delay_s=0.1
@@ -183,7 +184,7 @@ def client(target: str, *, retries: bool) -> Iterator[AsyncCalls]:
         mock.patch.object(lanes, "Lane", CountingLane),
         mock.patch.object(channel, "channel_options", options),
     ):
-        # What is loaded is compared with what was saved, so the server has to send it.
+        # Loaded values are compared with saved values, so the server has to send them.
         yield AsyncCalls(
             Options(target, timeout_s=CLIENT_SECONDS, retry=policy, value_cache_bytes=0)
         )
@@ -192,7 +193,7 @@ def client(target: str, *, retries: bool) -> Iterator[AsyncCalls]:
 async def stream_one(
     stub: CheckpointServiceAsyncStub, checkpoint: Checkpoint, writes: list[PendingWrite]
 ) -> int:
-    """Save one checkpoint on a stream of its own; return the durability reached."""
+    """Save one checkpoint on a new stream; return the durability reached."""
     call = stub.Exchange(messages(checkpoint, writes), wait_for_ready=True)
     reached = 0
     try:
@@ -202,7 +203,7 @@ async def stream_one(
                     raise RefusedError(answer.error)
                 reached = answer.saved.durability
     except grpc.aio.AioRpcError:
-        # What ends the stream after the answer does not take the answer back.
+        # A failure of the stream after the answer does not revoke the answer.
         if not reached:
             raise
     if not reached:
@@ -213,7 +214,7 @@ async def stream_one(
 async def messages(
     checkpoint: Checkpoint, writes: list[PendingWrite]
 ) -> AsyncIterator[ExchangeRequest]:
-    """Yield a save frame by frame; its values above one chunk come in chunks."""
+    """Yield a save frame by frame; values larger than a chunk come in chunks."""
     sent = Checkpoint()
     sent.CopyFrom(checkpoint)
     large = []
