@@ -20,7 +20,6 @@ from tools.stubs import ROOT
 
 ALL, COMMENTS = "all", "comments"
 NOT_HELD = {
-    "clients/python/src/": COMMENTS,
     "console/src/": COMMENTS,
     "console/tests/": ALL,
     "docs/agents/": ALL,

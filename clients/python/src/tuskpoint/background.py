@@ -195,7 +195,7 @@ class BackgroundSaver:
                 `topic` "agent/step_complete" and `payload`; or the payload alone. The payload, in
                 any of these forms, has `thread_id`, `step` (a whole number), `state` (channel to a
                 value that JSON can express), and may have `timestamp` (text, number or datetime;
-                default: now), `summary`, and `vector` (the numbers by which `search_similar`
+                default: now), `summary`, and `vector` (the numbers with which `search_similar`
                 finds it).
 
         Returns:

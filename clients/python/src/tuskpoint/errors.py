@@ -277,5 +277,5 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
 
 
 def error_class(status: str, reason: str) -> type[TuskPointError]:
-    """Return the error class for a status and a reason, either of which may be unknown."""
+    """Return the error class for a status and a reason. Both may be unknown."""
     return BY_REASON.get(reason) or BY_STATUS.get(status, ServerError)

@@ -30,7 +30,7 @@ class AgentStep:
         timestamp: Time of the step from the event; a `datetime` becomes ISO 8601.
         summary: One sentence about what happened; may be empty.
         values: Maps each channel of the state to its value as JSON text.
-        vector: Vector by which search finds the step; empty for no vector.
+        vector: Vector with which search finds the step; empty for no vector.
     """
 
     thread_id: str

@@ -69,7 +69,7 @@ class ThreadEvent:
 
     @property
     def is_progress(self) -> bool:
-        """Whether the event is no change but a report that all earlier events were delivered."""
+        """Whether the event is not a change, but reports that all earlier events were delivered."""
         return self.kind == "progress"
 
 

@@ -63,7 +63,7 @@ class Settings:
             for name, value in overrides.items()
             if name in names and value is not None and value is not False
         }
-        # False is no setting for the only option that is neither on nor off by default.
+        # `--no-tls` counts as given: this option alone is neither on nor off by default.
         if overrides.get("tls") is False:
             values["tls"] = False
         return replace(self, **values)

@@ -147,7 +147,7 @@ class TuskPointSessionStore(AsyncAdapter, SessionStore):
         ]
 
     def _thread(self, key: SessionKey | SessionListSubkeysKey) -> FrameworkThread:
-        # The agent's name is the project's name, by which the server finds its sessions.
+        # The agent's name is the project's name: the server finds the project's sessions by it.
         project_key = key["project_key"]
         return self._threads.get(thread_of(project_key, key["session_id"]), agent_id=project_key)
 

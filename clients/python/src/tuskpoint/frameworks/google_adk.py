@@ -285,7 +285,7 @@ class TuskPointSessionService(AsyncAdapter, BaseSessionService):
             return await super().append_event(session, event)
 
     def _session(self, app_name: str, user_id: str, session_id: str) -> FrameworkThread:
-        # The agent's name is the app's name, by which the server finds its sessions.
+        # The agent's name is the app's name: the server finds the app's sessions by it.
         return self._threads.get(thread_of(app_name, user_id, session_id), agent_id=app_name)
 
     def _app(self, app_name: str) -> FrameworkThread:

@@ -14,7 +14,7 @@ VECTOR_KEY = "tuskpoint_vector"
 """Key of `config["configurable"]` with the caller's vector."""
 
 Vectorize = Callable[[Checkpoint, CheckpointMetadata], Vector | None]
-"""Function that returns the vector by which search finds a checkpoint, or `None` for no vector."""
+"""Function that returns the vector for the search of a checkpoint, or `None` for no vector."""
 
 
 def vector_of(

@@ -49,7 +49,7 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
             the server has answered once.
         agent_id: Name of the agent, recorded with the threads that the agent drives.
         summarize: Returns the summary of a checkpoint from the checkpoint and its metadata.
-        vectorize: Returns the vector by which `search_similar` finds a checkpoint, from the
+        vectorize: Returns the vector with which `search_similar` finds a checkpoint, from the
             checkpoint and its metadata, or `None` for no vector. Runs before each save and blocks
             the event loop.
         searchable: Whether search finds the threads that this saver saves to; `None` changes

@@ -28,7 +28,7 @@ class Endpoint:
     Attributes:
         host: Address or name to listen on.
         port: Port; 0 picks a free port.
-        names: Further names and addresses, with or without a port, by which clients reach the
+        names: Further names and addresses, with or without a port, under which clients reach the
             server.
         authorization: Returns the header `Authorization` that clients must send; `None` admits all
             clients.

@@ -166,7 +166,7 @@ class AsyncThreads(AsyncPart):
         """Return what retention rules would delete now; it deletes nothing.
 
         Args:
-            rules: The rules, at most 100. Default: those of the server's retention file.
+            rules: The rules, at most 100. Default: the rules in the server's retention file.
         """
         request = preview(rules)
         return previewed(await self._calls.unary(methods.PREVIEW_RETENTION, request))

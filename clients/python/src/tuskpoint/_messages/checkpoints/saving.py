@@ -105,7 +105,7 @@ class Draft:
         agent_id: Name of the agent.
         durability: The durability to wait for.
         ts: Time of the checkpoint, ISO 8601.
-        vector: Vector by which search finds the checkpoint; empty for no vector.
+        vector: Vector with which search finds the checkpoint; empty for no vector.
         searchable: Whether search finds the thread; `None` for no change.
     """
 

@@ -68,10 +68,10 @@ class SyncCheckpoints(SyncPart):
                 checkpoint. With any other latest checkpoint, nothing is saved. Guards against two
                 agents that drive one thread.
             checkpoint_ns: The namespace inside the thread.
-            vector: Numbers by which `search_similar` finds the checkpoint: a list, an `array.array`
-                or a NumPy array. All vectors have the same dimension. Default: the vector of an
-                earlier save of this checkpoint, else the vector that the server's embedder
-                computes.
+            vector: Numbers with which `search_similar` finds the checkpoint: a list, an
+                `array.array` or a NumPy array. All vectors have the same dimension. Default: the
+                vector of an earlier save of this checkpoint, else the vector that the server's
+                embedder computes.
             searchable: Whether search finds the thread's checkpoints, from this save on.
                 Default: unchanged; a new thread is searchable.
             strict: Whether to refuse tuples in the state. Default: tuples come back as lists.

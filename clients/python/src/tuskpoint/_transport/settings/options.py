@@ -53,7 +53,7 @@ class Options:
 
     @property
     def place(self) -> Place:
-        """Target and TLS settings, by which channels are shared."""
+        """Target and TLS settings. Equal places share their channels."""
         return Place(self.target, self.security.tls)
 
     @classmethod

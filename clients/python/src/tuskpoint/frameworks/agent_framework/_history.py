@@ -133,7 +133,7 @@ def _without_repeated(
 
 
 def _identity(message: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the value by which two copies of a message are recognized."""
+    """Return a value that is equal for two copies of a message."""
     if (identifier := message.get("message_id")) is not None:
         return (identifier,)
     return (None, message.get("role"), message.get("contents"))

@@ -173,7 +173,7 @@ def _has_form(cls: type[Any]) -> bool:
 
 
 def _name(cls: type[Any]) -> str:
-    """Return the name of a type. Types of the framework have the name by which it exports them."""
+    """Return the name of a type. A type of the framework has the name of its export."""
     if cls.__module__ == "builtins" or cls in _SIMPLE:
         return cls.__name__
     if getattr(agent_framework, cls.__name__, None) is cls:

@@ -51,7 +51,7 @@ def build_interrupt(parts: Mapping[str, Any]) -> Any:
 
 
 def build_overwrite(parts: Mapping[str, Any]) -> Any:
-    """Build an `Overwrite` from the property by which LangGraph.js recognizes an `Overwrite`."""
+    """Build an `Overwrite` from the property that marks an `Overwrite` in LangGraph.js."""
     from langgraph.types import Overwrite
 
     return Overwrite(parts["__overwrite__"])

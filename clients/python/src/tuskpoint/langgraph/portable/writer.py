@@ -40,7 +40,7 @@ MAX_MESSAGE_DEPTH = 46
 
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
-# Properties `lg_name` by which JavaScript recognizes its own objects.
+# Values of the property `lg_name` that mark JavaScript's own objects.
 _JS_CLASSES = frozenset({"Send", "DeltaSnapshot", "Overwrite", "Command"})
 
 _ESCAPE = "__lc_escaped__"
