@@ -6,14 +6,14 @@ const contract = fileURLToPath(new URL("../clients/typescript/src/gen", import.m
 export default defineConfig({
   resolve: {
     alias: { "@contract": `${contract}/tuskpoint/v1`, "@google": `${contract}/google` },
-    // The generated stubs lie outside of this package and must not bring a second runtime.
+    // The generated stubs are outside of this package and must not add a second runtime.
     dedupe: ["@bufbuild/protobuf"],
   },
   build: {
     outDir: "../server/src/tuskpoint_server/api/web/assets",
     emptyOutDir: true,
     assetsDir: "static",
-    // The licenses of the packages that are in the bundle: who passes it on must pass these on.
+    // The licenses of the bundled packages, which every distributor of the bundle must pass on.
     license: { fileName: "licenses.md" },
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },

@@ -20,8 +20,6 @@ from tools.stubs import ROOT
 
 ALL, COMMENTS = "all", "comments"
 NOT_HELD = {
-    "console/src/": COMMENTS,
-    "console/tests/": ALL,
     "docs/agents/": ALL,
     "docs/clients/": ALL,
     "docs/threads/": ALL,

@@ -119,7 +119,7 @@ type Checkpoint struct {
 	// ID of the checkpoint.
 	ID string
 
-	// ParentID is the checkpoint that it follows; empty at the root.
+	// ParentID is the parent of the checkpoint; empty at the root.
 	ParentID string
 
 	// Metadata is the JSON object that was saved with the checkpoint, byte for byte; {} if none was

@@ -1,7 +1,7 @@
 /**
- * The frame around every view: navigation, the sign-in, and what was said.
+ * The frame around every view: navigation, the sign-in, and notices.
  *
- * All views are loaded at once: a page that is open works on while its server is away or replaced.
+ * All views are loaded at once: an open page keeps working while its server is away or replaced.
  */
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -111,7 +111,7 @@ function ThemeChoice() {
   );
 }
 
-/** Asks for a token over the page, which stays as it is behind it. */
+/** Asks for a token over the page, which stays unchanged behind the dialog. */
 function SignIn({ why }: { why: string }) {
   const [text, setText] = useState("");
   const submit = (event: Event) => {

@@ -17,7 +17,7 @@ const LIST: [string, string][] = [
   ["?", "This list"],
 ];
 
-/** Whether a key belongs to what has the focus, because somebody types there. */
+/** Return whether a key belongs to the focused element, because somebody types there. */
 export function isTyping(event: KeyboardEvent): boolean {
   const target = event.target as HTMLElement;
   return (

@@ -1,4 +1,4 @@
-/** The addresses of the console's pages: every view has one, and opens from it. */
+/** The addresses of the console's pages: every view has an address, and opens from it. */
 
 export interface Ref {
   threadId: string;
@@ -33,13 +33,13 @@ export function threadLink(threadId: string): string {
   return address("/thread", { id: threadId });
 }
 
-/** A checkpoint, shown beside its thread's tree. */
+/** Return the address of a checkpoint, shown beside its thread's tree. */
 export function checkpointLink(ref: Ref, tab = ""): string {
   const { threadId, checkpointNs, checkpointId } = ref;
   return address("/thread", { id: threadId, ns: checkpointNs, checkpoint: checkpointId, tab });
 }
 
-/** The difference between two checkpoints. */
+/** Return the address of the difference between two checkpoints. */
 export function diffLink(from: Ref, to: Ref): string {
   return address("/diff", {
     from: from.threadId,
@@ -51,7 +51,10 @@ export function diffLink(from: Ref, to: Ref): string {
   });
 }
 
-/** The proof of a thread: verdicts, manifest, chain. With `run` it is verified at once. */
+/**
+ * Return the address of the proof of a thread: verdicts, manifest, chain. With `run`, the page
+ * verifies the thread at once.
+ */
 export function proofLink(threadId: string, run = false): string {
   return address("/proof", { thread: threadId, run: run ? "1" : "" });
 }
@@ -60,7 +63,7 @@ export interface SearchFilter {
   agent?: string;
   /** A JSON object that the metadata must have. */
   filter?: string;
-  /** Name of a mode; empty: the best that the server has. */
+  /** Name of a mode; empty: the best mode that the server has. */
   mode?: string;
   limit?: string;
 }

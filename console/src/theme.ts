@@ -1,4 +1,4 @@
-/** Light or dark: what the system says, until somebody chooses. */
+/** Light or dark: the system's setting, until the user chooses. */
 import { effect, signal } from "@preact/signals";
 
 export type Theme = "system" | "light" | "dark";

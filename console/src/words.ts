@@ -1,4 +1,4 @@
-/** Numbers, sizes, times and identifiers as people read them. */
+/** Numbers, sizes, times and identifiers in a form for people. */
 import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 
 const whole = new Intl.NumberFormat("en");
@@ -20,7 +20,7 @@ export function count(number: number | bigint): string {
   return whole.format(number);
 }
 
-/** A number of things, such as "1 thread" or "2,000 threads". */
+/** Return a number with its noun, such as "1 thread" or "2,000 threads". */
 export function counted(number: number | bigint, one: string, many = `${one}s`): string {
   return `${count(number)} ${BigInt(number) === 1n ? one : many}`;
 }
@@ -36,17 +36,17 @@ export function bytes(number: number | bigint): string {
   return `${size.toFixed(1)} TiB`;
 }
 
-/** A moment as date and time. */
+/** Return a moment as date and time. */
 export function moment(time: Timestamp): string {
   return absolute.format(timestampMs(time));
 }
 
-/** The time of day of a moment. */
+/** Return the time of day of a moment. */
 export function timeOfDay(time: Timestamp): string {
   return timeOnly.format(timestampMs(time));
 }
 
-/** A moment as seen from another, by default now: "3 minutes ago". */
+/** Return a moment relative to another moment, by default the present: "3 minutes ago". */
 export function ago(time: Timestamp, now = Date.now()): string {
   let distance = (timestampMs(time) - now) / 1000;
   for (const [unit, size] of STEPS) {
@@ -58,7 +58,9 @@ export function ago(time: Timestamp, now = Date.now()): string {
   return moment(time);
 }
 
-/** The part of an ID that tells it from its neighbours. UUIDv6 begin with their time. */
+/**
+ * Return the part of an ID that distinguishes it from its neighbours. UUIDv6 start with their time.
+ */
 export function short(id: string): string {
   return id.length > 13 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id;
 }
@@ -68,9 +70,9 @@ export function hex(data: Uint8Array): string {
 }
 
 /**
- * Text of an agent on one line, for a place that has little room.
+ * Return text of an agent on one line, for a place with little room.
  *
- * Control characters, and those that change the direction of text, are shown as their code.
+ * Control characters, and characters that change the direction of text, are shown as their code.
  */
 export function oneLine(text: string, longest = 300): string {
   const cut = text.length > longest ? `${text.slice(0, longest)}…` : text;
@@ -78,9 +80,9 @@ export function oneLine(text: string, longest = 300): string {
 }
 
 /**
- * Text with its control and formatting characters shown as their codes.
+ * Return text with its control and formatting characters shown as their codes.
  *
- * Line breaks and tabs stay, and the joiner that emoji are made with.
+ * Line breaks and tabs stay, and the joiner that emoji are composed with.
  */
 export function visible(text: string): string {
   return text.replace(/(?![\n\t\u200d])[\p{Cc}\p{Cf}]/gu, code);

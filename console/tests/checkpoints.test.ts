@@ -11,7 +11,7 @@ async function* stream(...frames: Framed["frame"][]): AsyncIterable<Framed> {
   }
 }
 
-/** A checkpoint with large values of these sizes in channels, the last in a write. */
+/** Return a checkpoint with large values of these sizes in channels, the last value in a write. */
 function announced(...sizes: number[]): Framed["frame"] {
   const holders = sizes.map((size, index) => ({
     name: `c${index}`,

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { byChannel, pathOf, sideOf, tally } from "../src/diff/change.ts";
 import { compareTexts, type Piece, shortened } from "../src/diff/text_diff.ts";
 
-/** Pieces as text with what changed in brackets. */
+/** Return pieces as text with the changes in brackets. */
 function marked(pieces: Piece[]): string {
   return pieces.map(({ text, changed }) => (changed ? `[${text}]` : text)).join("");
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { type Json, plain, preview, ranges, type Shown, viewed } from "../src/parts/json.ts";
 
-/** The text of a leaf, or the label and members of a branch. */
+/** Return the text of a leaf, or the label and members of a branch. */
 function told(shown: Shown): unknown {
   return shown.kind === "branch" ? [shown.label, shown.members(0, shown.size)] : shown.text;
 }

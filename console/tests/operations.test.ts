@@ -127,7 +127,7 @@ const ENTRY = {
   last: "b",
 };
 
-/** Batches of a trail, each naming the one before. */
+/** Return batches of a trail, where each batch names the preceding batch. */
 async function trail(size: number) {
   const batches = [];
   let previous = "";

@@ -1,4 +1,4 @@
-/** Captures the heads of threads together in a snapshot. */
+/** Captures the heads of several threads in a snapshot. */
 import { Durability } from "@contract/checkpoint_pb.js";
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -13,9 +13,9 @@ import { threadsIn } from "./dialog_inputs.ts";
 import { DurabilityField, reached } from "./durability.tsx";
 
 interface CaptureDialogProps {
-  /** The threads that are captured at first; more can be added. */
+  /** The initial threads of the capture; more can be added. */
   threadIds: string[];
-  /** Said above the fields. */
+  /** Content above the fields. */
   children?: ComponentChildren;
   onClose: () => void;
 }

@@ -1,4 +1,4 @@
-/** Fork, roll back, label: the dialogs that ask before, and say afterwards what they did. */
+/** Fork, roll back, label: dialogs that ask before the change, and report it afterwards. */
 import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
@@ -51,7 +51,8 @@ export function ForkDialog({ checkpoint, onClose }: CheckpointDialogProps) {
 export function RollbackDialog({ checkpoint, thread, onClose }: CheckpointDialogProps) {
   const ref = placeOf(checkpoint.ref);
   const [requestId] = useState(newRequestId);
-  // The head that the page showed when somebody decided, whatever happens while the dialog is open.
+  // The head that the page showed at the time of the decision, whatever happens while the dialog is
+  // open.
   const [head] = useState(() => headOf(thread, ref.checkpointNs));
   const [durability, setDurability] = useState(Durability.JOURNALED);
   const rollBack = async () => {

@@ -1,4 +1,4 @@
-/** What can be done from a checkpoint: fork, roll back, label, hand off, edit, compare. */
+/** The actions on a checkpoint: fork, roll back, label, hand off, edit, compare. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
@@ -66,7 +66,7 @@ export function CheckpointActions({ checkpoint, thread }: CheckpointActionsProps
   );
 }
 
-/** A snapshot has the heads of threads; says so where another checkpoint is shown. */
+/** A snapshot captures heads only, so the dialog warns about any other checkpoint. */
 function Capture({
   checkpoint,
   thread,

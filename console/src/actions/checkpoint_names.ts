@@ -1,16 +1,16 @@
-/** Checkpoints as the actions name them: in sentences, in links, and for a program. */
+/** Names of checkpoints in the actions: in sentences, in links, and in programs. */
 import type { Checkpoint, CheckpointRef } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { checkpointLink, type Ref } from "../links.ts";
 import { oneLine, short } from "../words.ts";
 
-/** The place of a checkpoint that a call returned. */
+/** Return the identity of a checkpoint that a call returned. */
 export function placeOf(ref: CheckpointRef | undefined): Ref {
   const { threadId = "", checkpointNs = "", checkpointId = "" } = ref ?? {};
   return { threadId, checkpointNs, checkpointId };
 }
 
-/** A checkpoint in a sentence. */
+/** Return the name of a checkpoint in a sentence. */
 export function named(checkpoint: Checkpoint): string {
   const id = oneLine(short(placeOf(checkpoint.ref).checkpointId));
   return checkpoint.label
@@ -18,12 +18,12 @@ export function named(checkpoint: Checkpoint): string {
     : `checkpoint ${id}`;
 }
 
-/** A thread in a sentence. */
+/** Return the name of a thread in a sentence. */
 export function namedThread(threadId: string): string {
   return `thread “${oneLine(threadId, 80)}”`;
 }
 
-/** The latest checkpoint of a namespace, as the thread says; undefined: it does not say. */
+/** Return the latest checkpoint of a namespace; undefined: the thread does not name one. */
 export function headOf(thread: Thread | undefined, checkpointNs: string): string | undefined {
   const head =
     thread?.heads.find((one) => one.checkpointNs === checkpointNs)?.checkpointId ??
@@ -31,7 +31,7 @@ export function headOf(thread: Thread | undefined, checkpointNs: string): string
   return head || undefined;
 }
 
-/** A link to a checkpoint, for a notice. */
+/** Return a link to a checkpoint, for a notice. */
 export function linkTo(
   ref: CheckpointRef | undefined,
   text: string,
@@ -39,7 +39,7 @@ export function linkTo(
   return { href: checkpointLink(placeOf(ref)), text };
 }
 
-/** Python that continues a graph: from its head, or from one checkpoint. */
+/** Return Python code that continues a graph from its head, or from a checkpoint. */
 export function continueCode(threadId: string, checkpointId = ""): string {
   const configurable = checkpointId
     ? { thread_id: threadId, checkpoint_id: checkpointId }

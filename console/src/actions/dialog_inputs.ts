@@ -1,6 +1,6 @@
-/** What is typed into dialogs, as calls take it, and back. */
+/** Converts between the inputs of dialogs and the arguments of calls. */
 
-/** The thread IDs in a text, one a line; blank lines and repetitions are left out. */
+/** Return the thread IDs in a text, one per line; blank lines and repetitions are left out. */
 export function threadsIn(lines: string): string[] {
   return [...new Set(lines.split("\n").filter((line) => line.trim() !== ""))];
 }
@@ -12,7 +12,7 @@ export const UNITS: [string, number][] = [
   ["days", 86_400],
 ];
 
-/** A retention in the largest unit that it is a whole number of; else in seconds. */
+/** Return a retention in the largest unit that divides it, or in seconds. */
 export function inUnits(seconds: number): { amount: number; unit: number } {
   const unit = UNITS.findLast(([, size]) => seconds % size === 0)?.[1] ?? 1;
   return { amount: seconds / unit, unit };

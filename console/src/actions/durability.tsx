@@ -1,4 +1,4 @@
-/** How safe a change must be before the console says that it is done. */
+/** The durability that a change must reach before the console reports success. */
 import { Durability } from "@contract/checkpoint_pb.js";
 import { Field } from "../parts/fields.tsx";
 
@@ -32,7 +32,7 @@ export function DurabilityField({ value, onChange }: DurabilityFieldProps) {
   );
 }
 
-/** The durability that was reached, at the end of a sentence that says what was done. */
+/** Return the reached durability, as the end of a sentence that reports a change. */
 export function reached(durability: Durability): string {
   return durability === Durability.CERTIFIED ? "It is certified." : "It is journaled.";
 }

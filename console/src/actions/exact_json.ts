@@ -1,18 +1,19 @@
 /**
- * JSON text that keeps what `JSON.parse` loses: the digits of numbers, and the place of an error.
+ * JSON text with the information that `JSON.parse` loses: the digits of numbers, and the position
+ * of an error.
  *
- * A value that somebody edits is read and written with it, so that the parts that were not edited
- * stay as they were: `10.0` does not become `10`, and a large integer keeps its last digits.
+ * Edited values are read and written with it, so that unedited parts stay unchanged: `10.0` does
+ * not become `10`, and a large integer keeps its last digits.
  */
 
 export type Exact =
   | { kind: "object"; members: [string, Exact][] }
   | { kind: "array"; items: Exact[] }
   | { kind: "text"; text: string }
-  /** A number, `true`, `false` or `null`, as it is written. */
+  /** A number, `true`, `false` or `null`, as written. */
   | { kind: "token"; token: string };
 
-const DEEPEST = 500; // levels; the server reads no more of a value that it shows
+const DEEPEST = 500; // levels; the server accepts no more in a value that it shows
 
 const TOKEN =
   /[ \t\n\r]*(?:([{}[\],:])|("[^"\\]*(?:\\[\s\S][^"\\]*)*")|(-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|true\b|false\b|null\b))/y;
@@ -33,9 +34,10 @@ export class JsonTextError extends Error {
 }
 
 /**
- * Reads JSON text.
+ * Read JSON text.
  *
- * @throws JsonTextError - It is not JSON, an object has a key twice, or it has too many levels.
+ * @throws JsonTextError - The text is not JSON, an object has a key twice, or there are too many
+ *   levels.
  */
 export function readExact(text: string): Exact {
   const reader = new Reader(text);
@@ -44,7 +46,10 @@ export function readExact(text: string): Exact {
   return value;
 }
 
-/** Writes a value, without white space or, with `indent` spaces per level, over several lines. */
+/**
+ * Return a value as JSON without white space or, with `indent` spaces per level, over several
+ * lines.
+ */
 export function writeExact(value: Exact, indent = 0, level = 0): string {
   const [before, after] = indent
     ? [`\n${" ".repeat(indent * (level + 1))}`, `\n${" ".repeat(indent * level)}`]
@@ -70,7 +75,7 @@ export function writeExact(value: Exact, indent = 0, level = 0): string {
 }
 
 interface Token {
-  /** A sign of punctuation, `text` or `token`. */
+  /** A punctuation character, `text` or `token`. */
   kind: string;
   text: string;
   offset: number;
@@ -188,7 +193,10 @@ class Reader {
     return { kind, text: own, offset: this.position - own.length };
   }
 
-  /** What follows is the end of the text, or no token of JSON. */
+  /**
+   * Return the next token where the pattern does not match: the end of the text, or a token that is
+   * not JSON.
+   */
   private rest(): Token | undefined {
     const space = /[ \t\n\r]*/y;
     space.lastIndex = this.position;

@@ -3,7 +3,7 @@ import type { Checkpoint, View } from "@contract/checkpoint_pb.js";
 import type { Ref } from "../links.ts";
 import { checkpoints } from "../server/calls.ts";
 
-/** Loads a checkpoint; a value that does not fit its message is only announced (`large`). */
+/** Load a checkpoint; a value that does not fit its message is only announced (`large`). */
 export async function loadFirst(ref: Ref, view: View, signal: AbortSignal): Promise<Checkpoint> {
   const enough = new AbortController();
   const frames = checkpoints.loadCheckpoint(
@@ -12,7 +12,7 @@ export async function loadFirst(ref: Ref, view: View, signal: AbortSignal): Prom
   );
   for await (const { frame } of frames) {
     if (frame.case === "checkpoint") {
-      enough.abort(); // the chunks of its large values would follow
+      enough.abort(); // only the chunks of the large values would follow
       return frame.value;
     }
   }

@@ -1,4 +1,7 @@
-/** What a checkpoint changed against its parent, and the way to compare it with any other. */
+/**
+ * The changes of a checkpoint against its parent, and a link to compare it with any other
+ * checkpoint.
+ */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import { useLocation } from "preact-iso";
 import { Changes } from "../diff/changes.tsx";

@@ -1,4 +1,4 @@
-/** The messages of a checkpoint as a conversation; the newest ones are in sight. */
+/** The messages of a checkpoint as a conversation, scrolled to the newest messages. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { checkpointLink } from "../links.ts";
@@ -53,7 +53,7 @@ function ConversationView({ conversation, alone }: ConversationViewProps) {
         {delta &&
           ". This channel is stored as writes: the graph may merge them in another way than they are shown."}
       </p>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: keys scroll it */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls the conversation */}
       <div class="messages" ref={box} tabIndex={0} role="log" aria-label="Messages" aria-live="off">
         {first > 0 && (
           <button type="button" onClick={() => setShown(shown + PAGE)}>
@@ -68,7 +68,10 @@ function ConversationView({ conversation, alone }: ConversationViewProps) {
   );
 }
 
-/** Keeps the end in sight when messages come, and what is read in place when earlier ones do. */
+/**
+ * Keep the end in sight when new messages arrive, and the text in place when earlier messages are
+ * added.
+ */
 function useScrolledToEnd(messages: Message[], shown: number) {
   const box = useRef<HTMLDivElement>(null);
   const before = useRef({ height: 0, shown });

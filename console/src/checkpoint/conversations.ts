@@ -1,14 +1,14 @@
-/** Where in a checkpoint conversations are. Pure. */
+/** Finds the conversations in a checkpoint. Pure. */
 import type { Channel } from "@contract/value_pb.js";
 import type { Json } from "../parts/json.ts";
 import { isDelta, type Message, messagesOf } from "./messages.ts";
 import { dataOf, parsed } from "./values.ts";
 
 export interface Conversation {
-  /** The channel, or what the names of its channels begin with. */
+  /** Name of the channel, or the common start of its channels' names. */
   name: string;
   messages: Message[];
-  /** It is shown as the writes that a reducer still merges. */
+  /** Whether the value is shown as writes that a reducer has not merged yet. */
   delta: boolean;
 }
 
@@ -32,7 +32,7 @@ export function conversationsOf(channels: readonly Channel[]): Conversation[] {
   });
 }
 
-/** Whether a value is one that the JSON view does not show: it may hold messages too. */
+/** Return whether the JSON view hides a value, which may contain messages too. */
 export function hidesValues(channels: readonly Channel[]): boolean {
   return channels.some((channel) => {
     const data = dataOf(channel);
@@ -42,11 +42,11 @@ export function hidesValues(channels: readonly Channel[]): boolean {
   });
 }
 
-const LONGEST_OPAQUE = 4096; // bytes of the escape of a value that is not shown
+const LONGEST_OPAQUE = 4096; // bytes of the escape for a hidden value
 const ARRAY = "[".charCodeAt(0);
 const OBJECT = "{".charCodeAt(0);
 
-/** Whether JSON text is an array or object: others are not parsed for nothing. */
+/** Return whether JSON text is an array or object; other texts are not worth parsing. */
 function mayHoldMessages(data: Uint8Array): boolean {
   return data.length > 2 && (data[0] === ARRAY || data[0] === OBJECT);
 }

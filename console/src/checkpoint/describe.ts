@@ -1,4 +1,4 @@
-/** What a checkpoint is about, in words: its title, its lineage, its tasks. Pure. */
+/** A checkpoint in words: its title, its lineage, its tasks. Pure. */
 import type { Checkpoint, Lineage } from "@contract/checkpoint_pb.js";
 import type { PendingWrite } from "@contract/value_pb.js";
 import type { Ref } from "../links.ts";
@@ -7,7 +7,7 @@ import { oneLine, short } from "../words.ts";
 import { dataOf, type Parsed, parsed } from "./values.ts";
 
 export interface Metadata {
-  /** The whole; `{}` if the checkpoint has none. */
+  /** The whole metadata; `{}` if the checkpoint has none. */
   whole: Parsed;
   source: string;
   step: string;
@@ -25,7 +25,7 @@ export function metadataOf({ metadataJson }: Checkpoint): Metadata {
   return { whole, source: member("source"), step: member("step"), runId: member("run_id") };
 }
 
-/** What happened at the checkpoint, on one line. */
+/** Return what happened at the checkpoint, on one line. */
 export function titleOf(checkpoint: Checkpoint): string {
   const { summary, ref } = checkpoint;
   const { step } = metadataOf(checkpoint);
@@ -40,7 +40,7 @@ const ORIGINS: [keyof Lineage, string][] = [
   ["adoptedFrom", "adopted from"],
 ];
 
-/** Where a checkpoint comes from besides its parent: in words, and the checkpoint. */
+/** Return the origins of a checkpoint besides its parent: in words, and as a checkpoint. */
 export function originsOf({ lineage, ref }: Checkpoint): { words: string; from: Ref }[] {
   return ORIGINS.flatMap(([field, words]) => {
     const text = lineage?.[field];
@@ -79,7 +79,7 @@ export function tasksOf(writes: PendingWrite[]): Task[] {
   return [...tasks.values()];
 }
 
-/** The node that a task runs, from LangGraph's path of the task; else what is known of it. */
+/** Return the node that a task runs, from LangGraph's path of the task, or else the known parts. */
 export function taskName(taskId: string, taskPath: string): string {
   if (taskId === NOBODY) {
     return "An answer for the whole graph";
@@ -101,12 +101,12 @@ const SPECIAL: Record<string, string> = {
   __pregel_tasks: "tasks to run next",
 };
 
-/** What a write on a special channel means; empty for ordinary channels. */
+/** Return the meaning of a write on a special channel; empty for ordinary channels. */
 export function meaningOf(channel: string): string {
   return Object.hasOwn(SPECIAL, channel) ? (SPECIAL[channel] ?? "") : "";
 }
 
-/** Channels by which LangGraph leads a graph from node to node: no agent writes them itself. */
+/** Channels that LangGraph uses to go from node to node: no agent writes them itself. */
 const OWN = /^(__.+__|__pregel_.+|branch:.+|join:.+|start:.+)$/s;
 
 export function isOfFramework(channel: string): boolean {
@@ -118,7 +118,7 @@ export interface Failure {
   text: string;
 }
 
-/** The errors that tasks of the checkpoint ended with. */
+/** Return the errors of the tasks that failed at the checkpoint. */
 export function failuresOf(writes: PendingWrite[]): Failure[] {
   return writes
     .filter(({ channel }) => channel === "__error__")
@@ -130,7 +130,7 @@ export function failuresOf(writes: PendingWrite[]): Failure[] {
     });
 }
 
-/** An exception as its text: Python's `repr`, or a name and a message. */
+/** Return an exception as text: Python's `repr`, or a name and a message. */
 function errorText(value: Json): string {
   if (typeof value === "string") {
     return value;
@@ -144,7 +144,7 @@ function errorText(value: Json): string {
   return JSON.stringify(value);
 }
 
-/** Whether a task of the checkpoint asks a person. */
+/** Return whether a task of the checkpoint asks a person. */
 export function asks(writes: PendingWrite[]): boolean {
   return writes.some(({ channel }) => channel === "__interrupt__");
 }

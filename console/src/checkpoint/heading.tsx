@@ -1,4 +1,4 @@
-/** What a checkpoint is: its summary, and its place among the others. */
+/** The heading of a checkpoint: its summary, and its position in the thread. */
 import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import { checkpointLink } from "../links.ts";
 import { Badge, Identifier, When } from "../parts/labels.tsx";

@@ -1,20 +1,20 @@
-/** Messages of a conversation, as the frameworks save them, in one form. Pure. */
+/** Converts the frameworks' messages of a conversation to one form. Pure. */
 import { type Json, unescaped } from "../parts/json.ts";
 
 export interface Message {
-  /** Who speaks: `human`, `assistant`, `system`, `tool`, or what the framework says. */
+  /** The speaker: `human`, `assistant`, `system`, `tool`, or the framework's own name. */
   role: string;
   name: string;
   blocks: Block[];
   calls: ToolCall[];
-  /** The call that a tool answers; empty for others. */
+  /** The call that a tool answers; empty for other messages. */
   callId: string;
   failed: boolean;
 }
 
 export type Block =
   | { kind: "text" | "reasoning"; text: string }
-  /** Something that is not text: an image, a file. */
+  /** Content that is not text: an image, a file. */
   | { kind: "media"; text: string }
   | { kind: "data"; value: Json };
 
@@ -36,9 +36,9 @@ const ROLES: Record<string, string> = {
 };
 
 const CLASSES = /^(Human|AI|System|Tool|Function|Chat|Remove)Message(Chunk)?$/;
-const CONSIDERED = 50; // items of a list that decide whether it is a conversation
+const CONSIDERED = 50; // items of a list that are checked to recognize a conversation
 
-/** The messages in a value of the JSON view; undefined if it holds none. */
+/** Return the messages in a value of the JSON view; undefined if the value has none. */
 export function messagesOf(value: Json): Message[] | undefined {
   const items = itemsOf(value);
   const first = items.slice(0, CONSIDERED);
@@ -49,7 +49,10 @@ export function messagesOf(value: Json): Message[] | undefined {
   return items.map((item) => messageOf(item) ?? unknown(item));
 }
 
-/** Whether the value is a delta channel: its messages are writes that a reducer still merges. */
+/**
+ * Return whether the value is a delta channel: its messages are writes that a reducer has not
+ * merged yet.
+ */
 export function isDelta(value: Json): boolean {
   return isObject(value) && Array.isArray(value["$delta"]);
 }
@@ -73,7 +76,7 @@ function itemsOf(value: Json): Json[] {
   return Array.isArray(inner) ? inner : [value];
 }
 
-/** One message in any of the known forms; undefined if it is something else. */
+/** Return one message in any of the known forms; undefined if the item is not a message. */
 export function messageOf(item: Json): Message | undefined {
   if (!isObject(item)) {
     return undefined;
@@ -88,7 +91,7 @@ export function messageOf(item: Json): Message | undefined {
   if (typeof role === "string" && (content !== undefined || item["tool_calls"] || item["parts"])) {
     return spoken(item, role);
   }
-  // Transcripts and events wrap a message with what the framework knows about it.
+  // Transcripts and events wrap a message with data of the framework.
   for (const inner of [message, content]) {
     const found = isObject(inner) ? messageOf(inner) : undefined;
     if (found) {
@@ -120,7 +123,7 @@ function spoken(fields: JsonObject, role: string): Message {
 function addCalls(message: Message, calls: Json | undefined): void {
   for (const call of Array.isArray(calls) ? calls : []) {
     const found = isObject(call) ? callOf(call) : undefined;
-    // A call is in the content too with some providers.
+    // Some providers repeat a call in the content.
     if (found && !message.calls.some(({ id }) => id !== "" && id === found.id)) {
       message.calls.push(found);
     }
@@ -138,7 +141,7 @@ function callOf(call: JsonObject): ToolCall | undefined {
   return { id, name, args: parsed(args) };
 }
 
-/** Arguments that came as JSON text are shown as what they are. */
+/** Return parsed arguments if they are JSON text. */
 function parsed(value: Json): Json {
   if (typeof value !== "string") {
     return value;
@@ -209,7 +212,7 @@ function blockOf(block: JsonObject, type: string): Block {
   return { kind: "data", value: block };
 }
 
-/** A message of Pydantic AI: a request or a response, made of parts. */
+/** Return a message of Pydantic AI: a request or a response, composed of parts. */
 function withParts({ kind, parts }: JsonObject): Message | undefined {
   if ((kind !== "request" && kind !== "response") || !Array.isArray(parts)) {
     return undefined;
@@ -235,7 +238,7 @@ function withParts({ kind, parts }: JsonObject): Message | undefined {
   return found;
 }
 
-/** An item of the OpenAI Agents SDK that is not a message: a call, its output, a thought. */
+/** Return an item of the OpenAI Agents SDK that is not a message: a call, its output, a thought. */
 function itemOfOpenAI(item: JsonObject): Message | undefined {
   switch (item["type"]) {
     case "function_call": {

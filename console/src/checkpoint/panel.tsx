@@ -22,11 +22,11 @@ import "./panel.css";
 
 interface CheckpointPanelProps {
   reference: Ref;
-  /** Its thread; undefined while it is loaded. */
+  /** Thread of the checkpoint; undefined while it is loading. */
   thread: Thread | undefined;
-  /** The tab that is shown; empty: the first. */
+  /** The open tab; empty: the first tab. */
   tab: string;
-  /** Changes when the checkpoint may have changed, as the watch of the thread tells. */
+  /** Changes when the checkpoint may have changed, according to the watch of the thread. */
   version: number;
 }
 
@@ -74,7 +74,9 @@ export function CheckpointPanel({ reference, thread, tab, version }: CheckpointP
   );
 }
 
-/** Loads a checkpoint, and again when `version` changes; what is shown stays meanwhile. */
+/**
+ * Load a checkpoint, and reload it when `version` changes; the previous content stays meanwhile.
+ */
 function useCheckpoint(reference: Ref, view: View, version: number): Loaded<Checkpoint> {
   const { threadId, checkpointNs, checkpointId } = reference;
   const ref = { threadId, checkpointNs, checkpointId };
@@ -93,16 +95,19 @@ function useCheckpoint(reference: Ref, view: View, version: number): Loaded<Chec
   return loaded;
 }
 
-/** The two calls may see different changes: the later one counts, and with values at equal times. */
+/**
+ * The two calls may see different changes: the later change wins, and of equal changes the
+ * checkpoint with values.
+ */
 function newest(entry: Checkpoint | undefined, whole: Checkpoint | undefined) {
   return entry && whole && entry.seq > whole.seq ? entry : (whole ?? entry);
 }
 
 interface TabProps {
   tab: string;
-  /** The checkpoint as far as it is known. */
+  /** The parts of the checkpoint that are known. */
   shown: Checkpoint;
-  /** With its values. */
+  /** The checkpoint with its values. */
   whole: Loaded<Checkpoint>;
   thread: Thread | undefined;
 }
@@ -132,7 +137,7 @@ interface UnreadableProps {
   checkpoint: Checkpoint;
 }
 
-/** The values cannot be read, although the journal knows the checkpoint. */
+/** A note that the values cannot be read, although the journal has the checkpoint. */
 function Unreadable({ whole, checkpoint }: UnreadableProps) {
   const { problem, data } = whole;
   if (!problem) {

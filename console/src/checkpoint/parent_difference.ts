@@ -1,11 +1,11 @@
-/** What a checkpoint changed against its parent, as the server compares them. */
+/** The changes of a checkpoint against its parent, as the server compares them. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import type { DiffCheckpointsResponse } from "@contract/thread_service_pb.js";
 import type { Ref } from "../links.ts";
 import { threads } from "../server/calls.ts";
 import { type Loaded, useLoad } from "../server/loading.ts";
 
-/** The parent of a checkpoint; undefined at the root. */
+/** Return the parent of a checkpoint; undefined at the root. */
 export function parentOf({ ref, parentCheckpointId }: Checkpoint): Ref | undefined {
   if (!ref || !parentCheckpointId) {
     return undefined;
@@ -14,7 +14,7 @@ export function parentOf({ ref, parentCheckpointId }: Checkpoint): Ref | undefin
   return { threadId, checkpointNs, checkpointId: parentCheckpointId };
 }
 
-/** Compares a checkpoint with its parent; without one, or if it is not `wanted`, with nothing. */
+/** Compare a checkpoint with its parent; without a parent, or unless `wanted`, load nothing. */
 export function useParentDifference(
   checkpoint: Checkpoint,
   wanted = true,
@@ -28,7 +28,7 @@ export function useParentDifference(
   );
 }
 
-/** The names of the channels that differ. */
+/** Return the names of the channels that differ. */
 export function changedChannels(difference: DiffCheckpointsResponse | undefined): string[] {
   return difference?.changes.map(({ channel }) => channel) ?? [];
 }

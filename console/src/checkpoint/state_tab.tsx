@@ -1,4 +1,4 @@
-/** The state of a checkpoint: its channels, those that the step changed first. */
+/** The state of a checkpoint: its channels, with the channels that the step changed first. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import type { Channel } from "@contract/value_pb.js";
 import { useMemo, useState } from "preact/hooks";
@@ -13,12 +13,12 @@ import { ValueRow } from "./value_row.tsx";
 import { dataOf, versionText } from "./values.ts";
 
 const PAGE = 100; // channels that are shown at a time
-const MANY = 12; // channels from which on names can be searched
+const MANY = 12; // channels above which names can be searched
 
 export function StateTab({ checkpoint }: { checkpoint: Checkpoint }) {
   const channels = checkpoint.state?.channels ?? [];
   const told = checkpoint.state?.updatedChannels?.names;
-  // Only if the framework did not say what it changed, the server compares.
+  // The server compares only if the framework did not record the changed channels.
   const difference = useParentDifference(checkpoint, told === undefined && channels.length > 0);
   const changed = useMemo(
     () => new Set(told ?? changedChannels(difference.data)),
@@ -69,7 +69,7 @@ export function StateTab({ checkpoint }: { checkpoint: Checkpoint }) {
   );
 }
 
-/** The channels with values of the agent, changed ones first; and all others. */
+/** Return the channels with values of the agent, changed channels first; and all other channels. */
 function sorted(channels: Channel[], changed: Set<string>): [Channel[], Channel[]] {
   const shown = (channel: Channel) => dataOf(channel) && !isOfFramework(channel.name);
   const filled = channels.filter(shown);

@@ -1,4 +1,4 @@
-/** Where a checkpoint is stored, and what is certified of it. */
+/** Where a checkpoint is stored, and which part of it is certified. */
 import { type BlobLocation, type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import type { ManifestEntry } from "@contract/manifest_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
@@ -12,7 +12,7 @@ import { useLoad } from "../server/loading.ts";
 import { bytes, count, hex } from "../words.ts";
 import { DurabilityBadge } from "./heading.tsx";
 
-const PAGE = 1000; // entries of the manifest that are asked for at once
+const PAGE = 1000; // entries of the manifest in one request
 
 interface StoredTabProps {
   checkpoint: Checkpoint;
@@ -111,7 +111,7 @@ async function find(reference: Ref, signal: AbortSignal): Promise<Found> {
   }
 }
 
-/** What a stranger who has the catalog finds of the checkpoint. */
+/** The part of the checkpoint that a stranger with the catalog finds. */
 function InManifest({ reference, seq }: { reference: Ref; seq: bigint }) {
   const { threadId, checkpointNs, checkpointId } = reference;
   const { data, problem, reload } = useLoad(

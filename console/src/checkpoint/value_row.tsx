@@ -6,17 +6,17 @@ import { JsonTree } from "../parts/json_tree.tsx";
 import { bytes, hex, oneLine, visible } from "../words.ts";
 import { type Parsed, parsed } from "./values.ts";
 
-const AT_ONCE = 64 * 1024; // bytes of JSON that are parsed for the line; larger ones when opened
+const AT_ONCE = 64 * 1024; // bytes of JSON that are parsed for the line; more only when opened
 const PREVIEW = 160; // characters of the line
 
 interface ValueRowProps {
   name: string;
-  /** The JSON view of the value; undefined: there is none. */
+  /** The JSON view of the value; undefined: there is no view. */
   data: Uint8Array | undefined;
   digest: Uint8Array;
-  /** What is said about it besides. */
+  /** Marks beside the value. */
   marks: ComponentChildren;
-  /** Whether it is unfolded at first. */
+  /** Whether the value is unfolded at first. */
   open?: boolean;
 }
 
@@ -63,14 +63,14 @@ export function ValueRow({ name, data, digest, marks, open = false }: ValueRowPr
   );
 }
 
-/** The first JSON of a value that is too large to be parsed for one line. */
+/** Return the start of a value that is too large to be parsed for one line. */
 function beginning(data: Uint8Array): string {
   return `${new TextDecoder().decode(data.subarray(0, PREVIEW), { stream: true })}…`;
 }
 
 const KINDS: Record<string, string> = { text: "text", special: "" };
 
-/** What kind of value it is. */
+/** The kind of a value. */
 function Kind({ value }: { value: Parsed }) {
   const shown = useMemo(() => ("json" in value ? viewed(value.json) : undefined), [value]);
   if (!shown) {

@@ -2,12 +2,12 @@
 import type { Channel, PendingWrite, Version } from "@contract/value_pb.js";
 import type { Json } from "../parts/json.ts";
 
-/** A value that was parsed, or why it could not be. */
+/** A parsed value, or the reason why it could not be parsed. */
 export type Parsed = { json: Json } | { problem: string };
 
 const parsedBefore = new WeakMap<Uint8Array, Parsed>();
 
-/** Parses JSON text once, however often it is shown. */
+/** Parse JSON text only once, however often it is shown. */
 export function parsed(data: Uint8Array): Parsed {
   let found = parsedBefore.get(data);
   if (!found) {
@@ -28,16 +28,16 @@ function parse(data: Uint8Array): Parsed {
   }
 }
 
-/** The bytes of a channel or write; undefined: it has no value. */
+/** Return the bytes of a channel or write; undefined: it has no value. */
 export function dataOf({ content }: Channel | PendingWrite): Uint8Array | undefined {
   return content.case === "value" ? content.value.data : undefined;
 }
 
 /**
- * A version in few characters.
+ * Return a version in few characters.
  *
- * LangGraph's versions are a number with zeros in front, and a random part that tells two writers
- * apart.
+ * LangGraph's versions are a number with zeros in front, and a random part that distinguishes two
+ * writers.
  */
 export function versionText(version: Version | undefined): string {
   const kind = version?.kind;

@@ -1,4 +1,4 @@
-/** What tasks wrote after a checkpoint, task by task, in order. */
+/** The writes of tasks after a checkpoint, task by task, in order. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
 import { Identifier } from "../parts/labels.tsx";

@@ -1,18 +1,18 @@
-/** One change between two checkpoints, read for showing. Pure. */
+/** One change between two checkpoints, prepared for display. Pure. */
 import { type Change, ChangeKind } from "@contract/thread_service_pb.js";
 import { type Json, unescaped } from "../parts/json.ts";
 
 /** One side of a change. */
 export type Side =
   | { kind: "absent" }
-  /** A string; `cut`: the server sent its beginning. */
+  /** A string; `cut`: the server sent only its start. */
   | { kind: "text"; text: string; cut: boolean }
   /** An array or object. */
   | { kind: "tree"; json: Json }
-  /** Anything else, as JSON text. */
+  /** Any other value, as JSON text. */
   | { kind: "json"; text: string; cut: boolean };
 
-/** Reads a side, whose JSON the server may have cut anywhere. */
+/** Read one side of a change; the server may have cut its JSON anywhere. */
 export function sideOf(text: string | undefined): Side {
   if (text === undefined) {
     return { kind: "absent" };
@@ -22,7 +22,8 @@ export function sideOf(text: string | undefined): Side {
     if (typeof whole === "string") {
       return { kind: "text", text: whole, cut: false };
     }
-    // 1 and 1.0 are the same number here, and not to the server: the JSON text tells them apart.
+    // 1 and 1.0 are the same number in JavaScript, but not for the server: the JSON text
+    // distinguishes them.
     const leaf = whole === null || typeof whole !== "object";
     return leaf ? { kind: "json", text, cut: false } : { kind: "tree", json: whole };
   }
@@ -34,7 +35,7 @@ export function sideOf(text: string | undefined): Side {
 
 const LONGEST_ESCAPE = 6; // characters, such as \u0041
 
-/** A string whose JSON was cut: without what remains of an escape. */
+/** Return a string whose JSON was cut, without the rest of a cut escape. */
 function begunString(text: string): string | undefined {
   for (let cut = 0; cut < LONGEST_ESCAPE; cut += 1) {
     const found = parse(`${text.slice(0, text.length - cut)}"`);
@@ -56,7 +57,7 @@ function parse(text: string): Json | undefined {
   }
 }
 
-/** The parts of a JSON Pointer, positions in brackets; empty: the whole value. */
+/** Return the parts of a JSON Pointer, positions in brackets; empty: the whole value. */
 export function pathOf(pointer: string): string[] {
   return pointer
     .split("/")
@@ -70,7 +71,7 @@ export interface ChannelChanges {
   changes: Change[];
 }
 
-/** Changes by channel, in their order. */
+/** Return the changes by channel, in their order. */
 export function byChannel(changes: readonly Change[]): ChannelChanges[] {
   const found: ChannelChanges[] = [];
   for (const change of changes) {
@@ -84,7 +85,7 @@ export function byChannel(changes: readonly Change[]): ChannelChanges[] {
   return found;
 }
 
-/** What a kind of change is called, and its sign. */
+/** Name and sign of each kind of change. */
 export const KINDS: Record<ChangeKind, { name: string; sign: string }> = {
   [ChangeKind.UNSPECIFIED]: { name: "unknown", sign: "?" },
   [ChangeKind.ADDED]: { name: "added", sign: "+" },
@@ -92,7 +93,7 @@ export const KINDS: Record<ChangeKind, { name: string; sign: string }> = {
   [ChangeKind.CHANGED]: { name: "changed", sign: "~" },
 };
 
-/** How many changes of each kind there are: "2 added, 1 changed". */
+/** Return the number of changes of each kind: "2 added, 1 changed". */
 export function tally(changes: readonly Change[]): string {
   return [ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.CHANGED]
     .map((kind) => [changes.filter((change) => change.kind === kind).length, kind] as const)

@@ -22,7 +22,7 @@ const LONG_PIECE = 600; // characters of a change that are shown at first
 
 interface ChangesProps {
   difference: DiffCheckpointsResponse;
-  /** Both sides of a change under one another, for a narrow place. */
+  /** Whether the two sides of a change are stacked, for a narrow place. */
   compact?: boolean;
 }
 
@@ -142,7 +142,7 @@ function Sides({ from, to }: { from: Side; to: Side }) {
 
 interface PiecesProps {
   pieces: Piece[];
-  /** They are of the side that changed, not of the one that came of it. */
+  /** Whether the pieces are from the side before the change. */
   removed: boolean;
   cut: boolean;
 }

@@ -1,4 +1,4 @@
-/** Two checkpoints side by side: what differs between their states. */
+/** Two checkpoints side by side: the differences between their states. */
 import { View } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
@@ -58,7 +58,7 @@ interface SideCardProps {
   onPick: (picked: Ref) => void;
 }
 
-/** The checkpoint on one side, and the way to choose another. */
+/** The checkpoint on one side, and the controls to choose another one. */
 function SideCard({ title, reference, onPick }: SideCardProps) {
   const [picking, setPicking] = useState(false);
   const { data, problem, reload } = useLoad(

@@ -1,4 +1,4 @@
-/** Chooses a checkpoint: one of the newest of a thread, or any by its ID. */
+/** Chooses a checkpoint: one of the newest of a thread, or any checkpoint by its ID. */
 import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
 import { titleOf } from "../checkpoint/describe.ts";
@@ -13,7 +13,7 @@ import { oneLine, short } from "../words.ts";
 const NEWEST = 200; // checkpoints that are offered
 
 interface PickerProps {
-  /** What is chosen at first. */
+  /** The checkpoint that is chosen at first. */
   chosen: Ref;
   /** Text of the button. */
   confirm: string;

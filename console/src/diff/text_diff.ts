@@ -1,16 +1,16 @@
-/** What differs between two texts, word by word, in bounded time. Pure. */
+/** The differences between two texts, word by word, in bounded time. Pure. */
 
 export interface Piece {
   text: string;
   changed: boolean;
 }
 
-const MOST_TOKENS = 4000; // of one text; above it lines are compared in place of words
-const MOST_EDITS = 400; // work grows with their square; above it the middle counts as changed
+const MOST_TOKENS = 4000; // of one text; longer texts are compared by lines instead of words
+const MOST_EDITS = 400; // work grows with their square; beyond it, the middle counts as changed
 const WORDS = /\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu;
 const LINES = /[^\n]*\n|[^\n]+$/g;
 
-/** Divides two texts into pieces that both have, and pieces that only one has. */
+/** Divide two texts into common pieces, and pieces that only one text has. */
 export function compareTexts(from: string, to: string): { from: Piece[]; to: Piece[] } {
   const [left, right] = tokens(from, to);
   const shorter = Math.min(left.length, right.length);
@@ -36,7 +36,7 @@ export function compareTexts(from: string, to: string): { from: Piece[]; to: Pie
   };
 }
 
-/** Cuts what is unchanged, except for `context` characters beside what changed. */
+/** Cut unchanged pieces, except for `context` characters beside a change. */
 export function shortened(pieces: Piece[], context = 150): Piece[] {
   return pieces.map((piece, index) => {
     const { text, changed } = piece;
@@ -62,7 +62,7 @@ interface Kept {
   to: Set<number>;
 }
 
-/** Positions of the tokens that both have, after Myers: with as few edits as there can be. */
+/** Return the positions of the common tokens, after Myers: with the fewest edits. */
 function commonTokens(left: string[], right: string[]): Kept {
   const most = Math.min(left.length + right.length, MOST_EDITS);
   const steps: Int32Array[] = [];
@@ -89,7 +89,7 @@ function at(reached: Int32Array, index: number): number {
   return reached[index] ?? 0;
 }
 
-/** Whether the furthest path to a diagonal comes by taking a token of the right text. */
+/** Return whether the furthest path to a diagonal comes from taking a token of the right text. */
 function takesDown(reached: Int32Array, middle: number, diagonal: number, edits: number): boolean {
   const above = at(reached, middle + diagonal + 1);
   const beside = at(reached, middle + diagonal - 1);

@@ -1,4 +1,4 @@
-/** Adopts a hand-off: takes a descriptor, and shows the stages as they come. */
+/** Adopts a hand-off: reads a descriptor, and shows the stages as they are reached. */
 import { Durability } from "@contract/checkpoint_pb.js";
 import { type Adoption, AdoptStage } from "@contract/handoff_service_pb.js";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -29,7 +29,7 @@ interface Failure {
   hashes: ReturnType<typeof hashesOf>;
 }
 
-/** Largest file that is read; a descriptor has a few hundred bytes. */
+/** Size of the largest file that is read; a descriptor has a few hundred bytes. */
 const LARGEST_FILE = 64 * 1024;
 
 export default function AdoptPage() {
@@ -52,7 +52,7 @@ export default function AdoptPage() {
       setWrong(asked.message);
       return;
     }
-    // A retry of the same adoption is the same request: the server does it once.
+    // A retry of the same adoption repeats the same request ID, so the server adopts only once.
     const of = JSON.stringify([text, newThreadId, signers, durability]);
     if (request.current.of !== of) {
       request.current = { id: newRequestId(), of };
@@ -202,7 +202,7 @@ function OpenFile({ onText, onProblem }: OpenFileProps) {
   );
 }
 
-/** The stages as a list that is read out as it changes. */
+/** The stages as a list that screen readers announce as it changes. */
 function Stages({ progress, failed }: { progress: Progress; failed: boolean }) {
   const words = { done: "done", now: "now", failed: "failed", later: "not yet" };
   return (

@@ -1,4 +1,4 @@
-/** How far an adoption is, as the frames of `AdoptHandoff` tell. */
+/** The progress of an adoption, from the frames of `AdoptHandoff`. */
 import { ConnectError } from "@connectrpc/connect";
 import {
   type AdoptHandoffResponse,
@@ -7,7 +7,7 @@ import {
 } from "@contract/handoff_service_pb.js";
 import { ErrorInfoSchema } from "@google/rpc/error_details_pb.js";
 
-/** The stages in their order, and what each says when it is done. */
+/** The stages in order, each with its text once it is done. */
 export const STAGES: [AdoptStage, string][] = [
   [AdoptStage.FETCHING, "Fetching the bytes from the blob store"],
   [AdoptStage.FETCHED, "All bytes have arrived"],
@@ -16,7 +16,7 @@ export const STAGES: [AdoptStage, string][] = [
 ];
 
 export interface Progress {
-  /** The last stage that a frame told; undefined: none yet. */
+  /** The stage in the last frame; undefined: no frame yet. */
   stage: AdoptStage | undefined;
   fetchedBytes: bigint;
   adoption: Adoption | undefined;
@@ -24,7 +24,7 @@ export interface Progress {
 
 export const BEGINNING: Progress = { stage: undefined, fetchedBytes: 0n, adoption: undefined };
 
-/** What is known after one more frame. */
+/** Return the progress after one more frame. */
 export function advance(before: Progress, frame: AdoptHandoffResponse): Progress {
   return {
     stage: frame.stage,
@@ -34,18 +34,21 @@ export function advance(before: Progress, frame: AdoptHandoffResponse): Progress
   };
 }
 
-/** How far it was when it failed: bytes with another hash have arrived, whatever was told before. */
+/**
+ * Return the progress at a failure: bytes with another hash have arrived, whatever the frames
+ * reported.
+ */
 export function failedAt(progress: Progress, hashes: ReturnType<typeof hashesOf>): Progress {
   return hashes ? { ...progress, stage: AdoptStage.FETCHED } : progress;
 }
 
-/** Whether a stage is done, is running, failed, or comes later. */
+/** Return whether a stage is done, is running, failed, or comes later. */
 export function stateOf(
   stage: AdoptStage,
   reached: AdoptStage | undefined,
   failed: boolean,
 ): "done" | "now" | "failed" | "later" {
-  // The stage "fetching" begins with its first frame and ends with the next stage.
+  // The stage "fetching" starts with its first frame and ends with the next stage.
   const done = stage === AdoptStage.FETCHING ? AdoptStage.FETCHED : stage;
   if (reached !== undefined && reached >= done) {
     return "done";
@@ -57,7 +60,7 @@ export function stateOf(
   return failed ? "failed" : "now";
 }
 
-/** The two hashes of bytes that are not what the descriptor says; undefined: another error. */
+/** Return the two hashes of bytes that do not match the descriptor; undefined: another error. */
 export function hashesOf(error: unknown): { expected: string; actual: string } | undefined {
   const info = ConnectError.from(error).findDetails(ErrorInfoSchema)[0];
   const { expected, actual } = info?.metadata ?? {};

@@ -1,4 +1,4 @@
-/** The descriptor of a hand-off as JSON, with the keys that all clients write (docs/threads/handoff.md). */
+/** The descriptor of a hand-off as JSON, with the keys of all clients (docs/threads/handoff.md). */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { HandoffDescriptor, HandoffDescriptorSchema } from "@contract/handoff_service_pb.js";
 
@@ -11,7 +11,7 @@ const KEYS: [string, keyof HandoffDescriptor & string][] = [
   ["to_agent", "toAgent"],
   ["summary", "summary"],
 ];
-/** Keys that are there only if they are not empty. */
+/** Keys that are present only if they are not empty. */
 const FURTHER: [string, keyof HandoffDescriptor & string][] = [
   ["key", "key"],
   ["signer", "signer"],
@@ -21,7 +21,7 @@ const FURTHER: [string, keyof HandoffDescriptor & string][] = [
 const MAY_BE_EMPTY = ["to_agent", "summary"];
 const HEX_DIGITS: Record<string, number> = { blob_sha256: 64, key: 64, signer: 64, signature: 128 };
 
-/** Returns the JSON of a descriptor, over several lines. */
+/** Return the JSON of a descriptor, over several lines. */
 export function writeDescriptor(descriptor: HandoffDescriptor): string {
   const members: Record<string, string> = {};
   for (const [key, field] of KEYS) {
@@ -36,13 +36,13 @@ export function writeDescriptor(descriptor: HandoffDescriptor): string {
   return JSON.stringify(members, undefined, 2);
 }
 
-/** The text is no descriptor. */
+/** The text is not a descriptor. */
 export class DescriptorProblem extends Error {}
 
 /**
- * Reads a descriptor.
+ * Read a descriptor.
  *
- * @throws DescriptorProblem - It is no JSON, has other keys, or a value that cannot be right.
+ * @throws DescriptorProblem - The text is not JSON, has other keys, or has an impossible value.
  */
 export function readDescriptor(text: string): MessageInitShape<typeof HandoffDescriptorSchema> {
   const members = parsed(text);
@@ -98,7 +98,7 @@ function checked(key: string, value: unknown): string {
   return value;
 }
 
-/** The keys of signers in a text: one a line, or with commas or spaces between. */
+/** Return the keys of signers in a text: one per line, or separated by commas or spaces. */
 export function signersIn(text: string): string[] {
   const signers = text.split(/[\s,]+/).filter((one) => one !== "");
   const wrong = signers.find((one) => !/^[0-9a-f]{64}$/.test(one));

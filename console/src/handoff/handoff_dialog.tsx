@@ -1,4 +1,4 @@
-/** Hands a checkpoint off: asks to whom, then shows the descriptor to send. */
+/** Hands a checkpoint off: asks for the receiver, then shows the descriptor to send. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import type { HandoffDescriptor } from "@contract/handoff_service_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
@@ -115,7 +115,7 @@ function Made({ descriptor, onClose }: { descriptor: HandoffDescriptor; onClose:
       {descriptor.key && (
         <p class="banner">It has the key: whoever reads it can read the checkpoint.</p>
       )}
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls what overflows */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls the overflow */}
       <pre class="descriptor" tabIndex={0}>
         {visible(text)}
       </pre>

@@ -2,12 +2,12 @@
 import { useMemo } from "preact/hooks";
 import { encode } from "uqr";
 
-/** Bytes that the largest QR code holds with the weakest correction of errors. */
+/** Bytes that the largest QR code contains with the weakest error correction. */
 const LONGEST = 2953;
 
 interface QrCodeProps {
   text: string;
-  /** What a reader finds in it, for screen readers. */
+  /** The content of the code, for screen readers. */
   label: string;
 }
 
@@ -35,7 +35,10 @@ export function QrCode({ text, label }: QrCodeProps) {
   );
 }
 
-/** Returns the size of a code with its margin, and the path of its dark squares; undefined: too long. */
+/**
+ * Return the size of a code with its margin, and the path of its dark squares; undefined: the text
+ * is too long.
+ */
 export function qrCode(text: string): { size: number; path: string } | undefined {
   if (new TextEncoder().encode(text).length > LONGEST) {
     return undefined;

@@ -1,4 +1,4 @@
-/** What waits for certification, and what a lost server is rebuilt from. */
+/** The backlog of uncertified data, and the catalog from which a lost server is rebuilt. */
 import type { GetArchiveStatusResponse } from "@contract/admin_service_pb.js";
 import { Command } from "../parts/command.tsx";
 import { Identifier, When } from "../parts/labels.tsx";

@@ -1,4 +1,4 @@
-/** What the blob store bills, and when blobs expire. */
+/** The costs that the blob store bills, and the expiry of blobs. */
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type { GetArchiveStatusResponse } from "@contract/admin_service_pb.js";
 import { Badge, When } from "../parts/labels.tsx";
@@ -6,7 +6,7 @@ import { bytes, count, counted, moment } from "../words.ts";
 import { wal } from "./figures.ts";
 import { EXPIRES_SOON_MS } from "./findings.ts";
 
-const NEAR_DAYS = 3; // before an expiry, its colour warns
+const NEAR_DAYS = 3; // an expiry in fewer days has a warning colour
 
 interface CostsProps {
   status: GetArchiveStatusResponse;

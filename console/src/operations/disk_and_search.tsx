@@ -1,4 +1,4 @@
-/** What the server has on its disk, and the state of its search. */
+/** The data on the server's disk, and the state of its search. */
 import type {
   GetArchiveStatusResponse,
   GetServerInfoResponse,

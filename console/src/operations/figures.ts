@@ -1,13 +1,13 @@
-/** Figures of a server as people read them: costs and limits. */
+/** Figures of a server in a form for people: costs and limits. */
 import { type DescField, ScalarType } from "@bufbuild/protobuf";
 import type { Duration } from "@bufbuild/protobuf/wkt";
 import { type ServerLimits, ServerLimitsSchema } from "@contract/admin_service_pb.js";
 import { bytes, count, counted } from "../words.ts";
 
 const FROST_PER_WAL = 1_000_000_000n;
-const DIGITS = 6; // of a WAL that are shown
+const DIGITS = 6; // decimal digits of a WAL that are shown
 
-/** A price in WAL, from FROST; what is less than the last digit is rounded up. */
+/** Return a price in WAL, from FROST; a fraction of the last digit is rounded up. */
 export function wal(frost: bigint): string {
   const unit = FROST_PER_WAL / 10n ** BigInt(DIGITS);
   const rounded = (frost + unit - 1n) / unit;
@@ -18,7 +18,10 @@ export function wal(frost: bigint): string {
   return `${count(rounded / perWal)}${fraction ? `.${fraction}` : ""} WAL`;
 }
 
-/** Every limit with its name in words and its value; new ones of the contract appear by themselves. */
+/**
+ * Return every limit with its name in words and its value; new limits of the contract appear by
+ * themselves.
+ */
 export function limitsOf(limits: ServerLimits): [string, string][] {
   return ServerLimitsSchema.fields.map((field) => [inWords(field), shown(field, limits)]);
 }
@@ -53,7 +56,7 @@ const UNITS: [string, number][] = [
   ["minute", 60],
 ];
 
-/** A duration in the largest unit that divides it. */
+/** Return a duration in the largest unit that divides it. */
 export function duration({ seconds }: Duration): string {
   const whole = Number(seconds);
   for (const [unit, size] of UNITS) {

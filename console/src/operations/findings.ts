@@ -1,4 +1,4 @@
-/** What needs a person, from what a server says of itself. */
+/** The problems that need a person, from the status of a server. */
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import type {
   GetArchiveStatusResponse,
@@ -10,24 +10,30 @@ import { ago, bytes, counted } from "../words.ts";
 const MINUTE_MS = 60_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
 
-/** Limits from which something counts as wrong: those of the alerts in docs/servers/monitoring.md. */
+/**
+ * Limits above which a value counts as wrong: the same as for the alerts in
+ * docs/servers/monitoring.md.
+ */
 export const LONGEST_BACKLOG_MS = 15 * MINUTE_MS;
 export const LARGEST_BACKLOG = 256n * 1024n * 1024n;
 export const LONGEST_UNINDEXED_MS = 15 * MINUTE_MS;
-/** What expires within this time was not renewed in time. */
+/** A blob that expires within this time was not renewed in time. */
 export const EXPIRES_SOON_MS = DAY_MS;
 
 export interface Finding {
-  /** `bad`: something may be lost, or work stands still; `warn`: it will, if nobody looks. */
+  /** `bad`: data may be lost, or work has stopped; `warn`: that will happen without an action. */
   kind: "bad" | "warn";
   title: string;
-  /** What the server says, for people; may be empty. */
+  /** The server's message, for people; may be empty. */
   detail: string;
-  /** What to do. */
+  /** The next action. */
   advice: string;
 }
 
-/** What needs a person, the worst first; empty if all is well. `now` is in milliseconds. */
+/**
+ * Return the problems that need a person, the worst first; empty if there are none. `now` is in
+ * milliseconds.
+ */
 export function findingsOf(status: GetArchiveStatusResponse, now: number): Finding[] {
   const found = [
     ...certification(status, now),

@@ -1,4 +1,4 @@
-/** Certifies what waits; asks before. */
+/** Certifies the backlog, after a confirmation. */
 import { useState } from "preact/hooks";
 import { Ask } from "../parts/ask.tsx";
 import { say } from "../parts/notices.tsx";
@@ -6,7 +6,7 @@ import { admin } from "../server/calls.ts";
 import { counted } from "../words.ts";
 
 interface FlushButtonProps {
-  /** Called once everything that was journaled before is certified. */
+  /** Called after everything that was journaled before is certified. */
   onDone: () => void;
 }
 

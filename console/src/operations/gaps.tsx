@@ -1,4 +1,4 @@
-/** What cannot be stored, or was lost: the first hundred. */
+/** The checkpoints that cannot be stored, or were lost: the first hundred. */
 import type { Gap, GetArchiveStatusResponse } from "@contract/admin_service_pb.js";
 import { checkpointLink, proofLink, threadLink } from "../links.ts";
 import { Identifier, When } from "../parts/labels.tsx";

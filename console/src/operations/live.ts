@@ -1,11 +1,11 @@
-/** Keeps a view current while somebody can see it. */
+/** Keeps a view current while its tab is visible. */
 import { useEffect, useRef } from "preact/hooks";
 import type { Loaded } from "../server/loading.ts";
 
 /**
- * Loads again every so many milliseconds while the tab is visible, and when it becomes so.
+ * Reload at an interval in milliseconds while the tab is visible, and when it becomes visible.
  *
- * What is under way is not begun again: a slow server would never come to its end.
+ * A load in progress is not restarted: a slow server would never complete one.
  */
 export function useLive({ loading, reload }: Loaded<unknown>, milliseconds: number): void {
   const busy = useRef(loading);

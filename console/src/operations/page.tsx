@@ -1,4 +1,4 @@
-/** Operations: whether all is well, what the archive and the search do, the server, the trail. */
+/** Operations: the health, the state of archive and search, the server, the trail. */
 import type {
   GetArchiveStatusResponse,
   GetServerInfoResponse,
@@ -72,7 +72,7 @@ function State({ answers: { info, status }, isCurrent }: { answers: Answers; isC
   );
 }
 
-/** Whether all is well, or else what needs a person. */
+/** A note that all is well, or the problems that need a person. */
 function Health({ findings, isCurrent }: { findings: Finding[]; isCurrent: boolean }) {
   if (!isCurrent) {
     return (

@@ -75,7 +75,7 @@ export function Server({ info }: { info: GetServerInfoResponse }) {
 interface KeysProps {
   title: string;
   keys: string[];
-  /** Said if there are none. */
+  /** Text if there are no keys. */
   none: string;
   says: string;
 }

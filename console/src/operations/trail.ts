@@ -15,16 +15,16 @@ export interface TrailEntry {
 /** Computes the SHA-256 of bytes in lowercase hex. */
 export type Sha256 = (content: Uint8Array) => Promise<string>;
 
-/** Takes the batches of a trail in order, and checks that each names the one before. */
+/** Reads the batches of a trail in order, and checks that each batch names the preceding batch. */
 export class TrailReader {
   private expected: string | undefined = "";
   private batches = 0;
   /** ID of the last batch. */
   last = "";
-  /** The first batch that is not what it should be, in words; empty: none. */
+  /** A description of the first batch that breaks the chain; empty: no batch does. */
   broken = "";
 
-  /** Without `sha256` nothing is checked but that each batch can be read. */
+  /** Without `sha256`, the reader checks only that each batch can be read. */
   constructor(private readonly sha256: Sha256 | undefined) {}
 
   /** Number of batches that were read. */
@@ -32,7 +32,7 @@ export class TrailReader {
     return this.batches;
   }
 
-  /** Returns the entries of the next batch; of one that cannot be read, none. */
+  /** Return the entries of the next batch; no entries for an unreadable batch. */
   async take(batch: TrailBatch): Promise<TrailEntry[]> {
     this.batches += 1;
     this.last = batch.batchId;
@@ -61,7 +61,7 @@ function documentOf(content: Uint8Array): Document | undefined {
   try {
     read = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(content));
   } catch {
-    return undefined; // the reader says where
+    return undefined; // the error of the reader names the position
   }
   if (!isObject(read) || typeof read["previous"] !== "string" || !Array.isArray(read["entries"])) {
     return undefined;

@@ -1,4 +1,6 @@
-/** The audit trail: who called what, the latest last, and whether its chain of hashes holds. */
+/**
+ * The audit trail: who called which method, latest last, and whether its chain of hashes is intact.
+ */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { threadLink } from "../links.ts";
 import { Badge } from "../parts/labels.tsx";
@@ -9,22 +11,22 @@ import { type Problem, problemOf } from "../server/problems.ts";
 import { counted, hex, oneLine } from "../words.ts";
 import { type Sha256, type TrailEntry, TrailReader } from "./trail.ts";
 
-const BATCHES = 1000; // a page of the call
+const BATCHES = 1000; // entries in one page of the call
 const PAGE = 25; // entries that are shown at a time
-const KEPT = 10_000; // entries that are kept: the latest
+const KEPT = 10_000; // latest entries that are kept
 
 interface Reading {
   phase: "idle" | "reading" | "stopped" | "failed" | "done";
   entries: TrailEntry[];
   batches: number;
-  /** What is wrong with the chain. */
+  /** The problem of the chain. */
   broken: string;
   problem: Problem | undefined;
 }
 
 const IDLE: Reading = { phase: "idle", entries: [], batches: 0, broken: "", problem: undefined };
 
-// Browsers have no hashes on pages that came over plain HTTP from another machine.
+// Browsers offer no hashes to pages that were loaded over plain HTTP from another machine.
 const sha256: Sha256 | undefined = window.crypto.subtle
   ? async (content) =>
       hex(new Uint8Array(await window.crypto.subtle.digest("SHA-256", new Uint8Array(content))))

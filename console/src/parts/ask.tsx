@@ -1,4 +1,4 @@
-/** A dialog that asks before something is changed, and shows why it could not be. */
+/** A dialog that asks before a change, and shows why the change failed. */
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -7,20 +7,20 @@ import { ProblemNote } from "./problem.tsx";
 
 interface DialogProps {
   title: string;
-  /** Somebody closes it. Without this nobody can. */
+  /** Called to close the dialog. Without it, the dialog cannot be closed. */
   onClose?: () => void;
   children: ComponentChildren;
 }
 
-/** How often something was done in a dialog: what may have changed is loaded again then. */
+/** Number of completed changes in dialogs: views then reload the data that may have changed. */
 export const done = signal(0);
 
-/** A modal dialog; Escape closes it, and the focus returns to where it was. */
+/** A modal dialog; Escape closes it, and the focus returns to the previous element. */
 export function Dialog({ title, onClose, children }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null);
   const leaving = useRef(false);
   const name = useId();
-  // At once: a dialog that replaces another one must not miss a key in between.
+  // At once: a dialog that replaces another dialog must not miss a key in between.
   useLayoutEffect(() => {
     const dialog = element.current;
     const before = document.activeElement;
@@ -37,8 +37,8 @@ export function Dialog({ title, onClose, children }: DialogProps) {
     event.preventDefault();
     onClose?.();
   };
-  // A browser closes a dialog at the second Escape in a row, whatever `cancel` says. The event comes
-  // later than the call: after that, another dialog may stand in its place.
+  // A browser closes a dialog at the second Escape in a row, whatever `cancel` says. The event
+  // comes later than the call: by then, another dialog may have replaced this one.
   const closed = () => {
     if (leaving.current) {
       return;
@@ -59,13 +59,13 @@ export function Dialog({ title, onClose, children }: DialogProps) {
 
 interface AskProps {
   title: string;
-  /** Text of the button that does it. */
+  /** Text of the button that confirms. */
   confirm: string;
-  /** It cannot be undone. */
+  /** Whether the change cannot be undone. */
   dangerous?: boolean;
-  /** What is asked: what will change, and the fields of the form. */
+  /** The question: the change to confirm, and the fields of the form. */
   children: ComponentChildren;
-  /** Does it. The dialog closes when it returns, and shows the problem if it throws. */
+  /** Makes the change. The dialog closes when it returns, and shows the problem if it throws. */
   onConfirm: () => Promise<void>;
   onClose: () => void;
 }
@@ -104,7 +104,7 @@ export function Ask({ title, confirm, dangerous, children, onConfirm, onClose }:
   );
 }
 
-/** The person typed something that cannot be sent. */
+/** The typed input cannot be sent. */
 export class InputError extends Error {
   readonly problem: Problem;
 

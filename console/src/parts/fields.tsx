@@ -4,7 +4,7 @@ import { useId } from "preact/hooks";
 
 interface FieldProps {
   label: string;
-  /** Said below the field. */
+  /** Text below the field. */
   hint?: string;
   children: (id: string, described: string | undefined) => ComponentChildren;
 }

@@ -1,35 +1,35 @@
-/** JSON values as people read them: plain JSON, and the escapes of the JSON view. Pure. */
+/** JSON values in a form for people: plain JSON, and the escapes of the JSON view. Pure. */
 import { bytes, count, counted } from "../words.ts";
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
-/** What a value looks like: a leaf with its text, or a branch with members. */
+/** The displayed form of a value: a leaf with its text, or a branch with members. */
 export type Shown =
   | { kind: "null" | "boolean" | "number" | "text" | "special"; text: string }
   | Branch;
 
 export interface Branch {
   kind: "branch";
-  /** What it is, such as `[3]`, `{2}` or `HumanMessage {4}`. */
+  /** The kind of the branch, such as `[3]`, `{2}` or `HumanMessage {4}`. */
   label: string;
-  /** Around the members in a preview. */
+  /** Brackets around the members in a preview. */
   brackets: [string, string];
   size: number;
-  /** Members have positions, not names. */
+  /** Whether members have positions instead of names. */
   list: boolean;
-  /** Members from one position to before another. */
+  /** Return the members from `start` to before `end`. */
   members: (start: number, end: number) => [string, Json][];
 }
 
-/** How a tree reads its values: as plain JSON, or as the JSON view. */
+/** Converts a value to its displayed form: as plain JSON, or as the JSON view. */
 export type Reading = (value: Json) => Shown;
 
 type JsonObject = { [key: string]: Json };
 
-const FIRST_BYTES = 16; // bytes that are shown of bytes
-const LONGEST_KEY = 80; // characters of a key that is itself a value
+const FIRST_BYTES = 16; // bytes of a binary value that are shown
+const LONGEST_KEY = 80; // characters of a key that is an encoded value
 
-/** Reads a value as what it is, without escapes. */
+/** Return the displayed form of a value without escapes. */
 export function plain(value: Json): Shown {
   if (Array.isArray(value)) {
     return list(value);
@@ -40,7 +40,10 @@ export function plain(value: Json): Shown {
   return leaf(value);
 }
 
-/** Reads a value of the JSON view: each escape as what it stands for, keys without added `$`. */
+/**
+ * Return the displayed form of a value of the JSON view: escapes are decoded, keys lose an added
+ * `$`.
+ */
 export function viewed(value: Json): Shown {
   if (Array.isArray(value)) {
     return list(value);
@@ -57,7 +60,7 @@ export function viewed(value: Json): Shown {
   return named(constructorName(value), Object.keys(value), value, unescaped);
 }
 
-/** The value in one line of about `longest` characters. */
+/** Return the value on one line of about `longest` characters. */
 export function preview(value: Json, read: Reading, longest = 80): string {
   const shown = read(value);
   if (shown.kind !== "branch") {
@@ -83,7 +86,10 @@ export function preview(value: Json, read: Reading, longest = 80): string {
   return left + parts.join(", ") + right;
 }
 
-/** Divides a long range into equal parts of at most a hundred, or of a hundred such parts, and so on. */
+/**
+ * Divide a long range into equal parts of at most a hundred entries, or of a hundred such parts,
+ * and so on.
+ */
 export function ranges(start: number, end: number, most = 100): [number, number][] {
   let step = most;
   while ((end - start) / step > most) {
@@ -96,7 +102,7 @@ export function ranges(start: number, end: number, most = 100): [number, number]
   return found;
 }
 
-/** Removes the `$` that the JSON view adds to keys that begin with one. */
+/** Remove the `$` that the JSON view adds to keys that start with a `$`. */
 export function unescaped(key: string): string {
   return key.startsWith("$$") ? key.slice(1) : key;
 }
@@ -138,7 +144,7 @@ function named(
   };
 }
 
-/** The class of an object of LangChain's own JSON; empty for others. */
+/** Return the class of an object of LangChain's own JSON; empty for other objects. */
 function constructorName({ lc, id }: JsonObject): string {
   const name = Array.isArray(id) ? id.at(-1) : undefined;
   return typeof lc === "number" && typeof name === "string" ? name : "";
@@ -148,7 +154,7 @@ function special(text: string): Shown {
   return { kind: "special", text };
 }
 
-/** Escapes by the key that tells them; of several, the first one that a value has. */
+/** Escapes by the key that identifies them; of several keys, the first that a value has. */
 const ESCAPES: Record<string, (value: JsonObject) => Shown | undefined> = {
   $int: ({ $int }) => ({ kind: "number", text: String($int) }),
   $float: ({ $float }) => ({ kind: "number", text: String($float) }),
@@ -244,13 +250,13 @@ function delta({ $delta, $seed }: JsonObject): Shown | undefined {
   };
 }
 
-/** What a comparison shows in place of a delta channel's value. */
+/** Return the text that a comparison shows in place of a delta channel's value. */
 function rebuilt({ $writes, $seed }: JsonObject): Shown {
   const onto = typeof $seed === "string" ? ` onto the stored value ${$seed.slice(0, 8)}…` : "";
   return special(`rebuilt from ${counted(Number($writes), "write")}${onto}`);
 }
 
-/** An object of Python: its type, and what it is made from. */
+/** Return the displayed form of a Python object: its type, and its fields. */
 function object(value: JsonObject): Shown {
   const name = String(value["$type"]).split(".").at(-1) ?? "";
   const { $value } = value;

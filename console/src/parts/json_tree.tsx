@@ -1,4 +1,6 @@
-/** A JSON value as a tree that folds; only what is open is in the page, so that any size works. */
+/**
+ * A JSON value as a tree that folds; the page contains only open branches, so that any size works.
+ */
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
 import { count, visible } from "../words.ts";
@@ -10,16 +12,16 @@ export type { Json } from "./json.ts";
 
 const PAGE = 100; // members that are shown at a time
 const LONG_TEXT = 2000; // characters of a string that are shown at first
-const LONGEST_TEXT = 200_000; // characters that are shown at all; the rest can be copied
-const PREVIEW = 60; // characters of what is inside a folded branch
+const LONGEST_TEXT = 200_000; // characters that are shown at most; the rest can be copied
+const PREVIEW = 60; // characters of a preview of a folded branch
 
 interface JsonTreeProps {
   value: Json;
-  /** Levels that are open at first. */
+  /** Number of levels that are open at first. */
   open?: number;
   /** Name of the value, shown before it. */
   name?: string;
-  /** The value is a JSON view: its escapes are shown as what they stand for. */
+  /** Whether the value is a JSON view, whose escapes are decoded. */
   view?: boolean;
 }
 
@@ -84,7 +86,7 @@ function Node({ value, open, name, read }: NodeProps) {
   );
 }
 
-/** What is inside a branch, in a few words, without the name that its label has. */
+/** Return the content of a branch in a few words, without the name in its label. */
 function inside(value: Json, { brackets: [left] }: Branch, read: Reading): string {
   return preview(value, read, PREVIEW).slice(left.length - 1);
 }
@@ -93,7 +95,7 @@ interface FoldProps {
   open: boolean;
   label: ComponentChildren;
   kind: string;
-  /** What is inside, in a few words; shown while it is folded. */
+  /** Return the content in a few words; shown while the branch is folded. */
   inside: () => string;
   children: () => ComponentChildren;
 }
@@ -134,7 +136,7 @@ interface MembersProps {
   read: Reading;
 }
 
-/** Members of a branch; many of them in ranges that fold. */
+/** Members of a branch; many members in ranges that fold. */
 function Members({ of, start, end, open, read }: MembersProps) {
   if (end - start <= PAGE) {
     return of
@@ -164,13 +166,13 @@ function Members({ of, start, end, open, read }: MembersProps) {
 
 interface TextProps {
   text: string;
-  /** Characters that are shown at first. */
+  /** Number of characters that are shown at first. */
   short?: number;
-  /** The element of the text itself: `del` and `ins` say that it changed. */
+  /** The element of the text itself: `del` and `ins` mark a change. */
   element?: "span" | "del" | "ins";
 }
 
-/** A string of any length: long ones are cut until somebody asks for more. */
+/** A string of any length; a long string is cut until the reader asks for more. */
 export function Text({ text, short = LONG_TEXT, element: Element = "span" }: TextProps) {
   const [whole, setWhole] = useState(false);
   const limit = whole ? LONGEST_TEXT : short;

@@ -1,4 +1,4 @@
-/** What views show of a fact: times, identifiers, states, badges. */
+/** Displays of a fact: times, identifiers, states, badges. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { ThreadState } from "@contract/thread_pb.js";
 import { signal } from "@preact/signals";
@@ -13,7 +13,7 @@ window.setInterval(() => {
   now.value = Date.now();
 }, CLOCK_MS);
 
-/** A moment as seen from now, which goes on. */
+/** A moment relative to the present; the text is updated as time passes. */
 export function When({ time }: { time: Timestamp | undefined }) {
   if (!time) {
     return <span class="quiet">–</span>;
@@ -22,10 +22,10 @@ export function When({ time }: { time: Timestamp | undefined }) {
 }
 
 /**
- * Copies text; says so where it was pressed.
+ * Copies text; reports the result at the button.
  *
- * Browsers let a page write to the clipboard if it came from https or localhost: elsewhere there is
- * no button.
+ * Browsers let a page write to the clipboard only if the page came from https or localhost; other
+ * pages have no button.
  */
 export function Copy({ text, what }: { text: string; what: string }) {
   const [copied, setCopied] = useState(false);
@@ -44,7 +44,7 @@ export function Copy({ text, what }: { text: string; what: string }) {
   );
 }
 
-/** An ID, shortened, whole on hover and when copied. */
+/** A shortened ID, whole on hover and when copied. */
 export function Identifier({ id, what, href }: { id: string; what: string; href?: string }) {
   const text = <code title={id}>{oneLine(short(id))}</code>;
   return (

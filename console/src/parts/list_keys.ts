@@ -2,8 +2,8 @@
 import { isTyping } from "../keys.tsx";
 
 /**
- * Returns the index to go to for a key pressed at `index` in a list of `length`; undefined: the key
- * means something else.
+ * Return the index to go to for a key pressed at `index` in a list of `length`; undefined: the key
+ * has another meaning.
  */
 export function moved(event: KeyboardEvent, index: number, length: number): number | undefined {
   if (isTyping(event) || length === 0) {

@@ -1,4 +1,4 @@
-/** What was done, said where it does not cover the page; screen readers read it out. */
+/** Reports of completed actions, where they do not cover the page; screen readers read them out. */
 import { signal } from "@preact/signals";
 
 interface Notice {
@@ -12,7 +12,7 @@ const LONGEST = 5;
 const notices = signal<Notice[]>([]);
 let last = 0;
 
-/** Says what was done, with a link to what came of it. */
+/** Show a report of an action, with a link to its result. */
 export function say(text: string, link?: { href: string; text: string }): void {
   last += 1;
   notices.value = [...notices.value, { id: last, text, link }].slice(-LONGEST);

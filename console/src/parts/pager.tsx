@@ -1,19 +1,19 @@
-/** Moves through a long list, a page at a time. */
+/** Moves through a long list by pages. */
 import { count } from "../words.ts";
 
 interface PagerProps {
-  /** What the list has, such as "verdicts". */
+  /** Noun for the entries, such as "verdicts". */
   what: string;
   /** Index of the first entry that is shown. */
   first: number;
-  /** Entries of a page. */
+  /** Number of entries on a page. */
   page: number;
-  /** Entries of the list. */
+  /** Number of entries in the list. */
   size: number;
   onMove: (first: number) => void;
 }
 
-/** Shows nothing if everything fits one page. */
+/** Controls for the pages; empty if everything fits one page. */
 export function Pager({ what, first, page, size, onMove }: PagerProps) {
   if (size <= page && first === 0) {
     return null;

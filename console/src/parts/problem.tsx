@@ -1,4 +1,4 @@
-/** What a view shows while it loads, when there is nothing, and when something went wrong. */
+/** Displays of a view that is loading, is empty, or has failed. */
 import type { ComponentChildren } from "preact";
 import type { Problem } from "../server/problems.ts";
 
@@ -21,7 +21,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 
 interface ProblemNoteProps {
   problem: Problem;
-  /** Offered as a button. */
+  /** Called by a button; without it, there is no button. */
   retry?: () => void;
 }
 

@@ -1,15 +1,15 @@
-/** A list of links that keys move through. */
+/** A list of links with keyboard navigation. */
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import { moved } from "./list_keys.ts";
 
 interface RowsProps {
-  /** What the list has, for screen readers. */
+  /** Noun for the entries, for screen readers. */
   label: string;
   children: ComponentChildren;
 }
 
-/** Its children are `li` elements with one link of class `row` each. */
+/** The list; its children are `li` elements with one link of class `row` each. */
 export function Rows({ label, children }: RowsProps) {
   const list = useRef<HTMLUListElement>(null);
   const press = (event: KeyboardEvent) => {

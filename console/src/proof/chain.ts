@@ -1,20 +1,20 @@
-/** What a manifest leads to: the segments that its entries name, and the blobs that hold them. */
+/** The segments that the entries of a manifest name, and the blobs that contain the segments. */
 import type { BlobLocation } from "@contract/checkpoint_pb.js";
 import type { ManifestEntry } from "@contract/manifest_pb.js";
 import { hex } from "../words.ts";
 
 export interface Segment {
   location: BlobLocation;
-  /** Checkpoints of the manifest that are in it. */
+  /** Checkpoints of the manifest that the segment contains. */
   checkpoints: number;
-  /** Checkpoints of the manifest that have pending writes in it. */
+  /** Checkpoints of the manifest with pending writes in the segment. */
   writes: number;
 }
 
 export interface StoredBlob {
   blobId: string;
   segments: number;
-  /** Bytes of those segments. */
+  /** Bytes of the segments in the blob. */
   bytes: bigint;
 }
 
@@ -24,7 +24,9 @@ export interface Chain {
   bytes: bigint;
 }
 
-/** Counts what entries of a manifest lead to, in the order in which they name it. */
+/**
+ * Return the segments and blobs that entries of a manifest lead to, in the order of the entries.
+ */
 export function chainOf(entries: readonly ManifestEntry[]): Chain {
   const segments = new Map<string, Segment>();
   const at = (location: BlobLocation): Segment => {

@@ -17,7 +17,7 @@ const LISTED = 5; // segments and blobs that are listed in the drawing
 
 interface ChainViewProps {
   threadId: string;
-  /** The chain is loaded again when this changes. */
+  /** A change of the version reloads the chain. */
   version: Date | undefined;
 }
 
@@ -175,7 +175,7 @@ function Others({ shown, size }: { shown: number; size: number }) {
 
 interface StepProps {
   title: string;
-  /** What it does in the chain. */
+  /** The purpose of the step in the chain. */
   says: string;
   children: ComponentChildren;
 }

@@ -1,18 +1,18 @@
-/** Commands that check or recover stored data without this server, ready to be copied. */
+/** Commands, ready to be copied, that check or recover stored data without this server. */
 import type { BlobLocation } from "@contract/checkpoint_pb.js";
 import { hex } from "../words.ts";
 
-/** The command that audits a thread from a catalog. */
+/** Return the command that audits a thread from a catalog. */
 export function auditCatalog(catalog: BlobLocation, threadId: string, backend: string): string {
   return audit("catalog", catalog, backend, [`--thread=${quoted(threadId)}`]);
 }
 
-/** The command that audits a stored manifest. */
+/** Return the command that audits a stored manifest. */
 export function auditManifest(manifest: BlobLocation, backend: string): string {
   return audit("manifest", manifest, backend, []);
 }
 
-/** The command that makes a server from nothing but a catalog and the blobs. */
+/** Return the command that rebuilds a server from a catalog and the blobs alone. */
 export function recover(catalog: BlobLocation, backend: string): string {
   const { blobId, identifier } = catalog;
   const name = identifier ? `${blobId}/${identifier}` : blobId;
@@ -42,12 +42,12 @@ function audit(kind: string, root: BlobLocation, backend: string, more: string[]
   ]);
 }
 
-/** A command over several lines of a shell. */
+/** Return a command over several lines of a shell. */
 function lines(parts: string[]): string {
   return parts.join(" \\\n  ");
 }
 
-/** Where the blobs are; the words in capitals are for the reader to replace. */
+/** Return the location of the blobs; the reader must replace the words in capitals. */
 function sourceOf(backend: string): string {
   switch (backend) {
     case "walrus":
@@ -59,7 +59,7 @@ function sourceOf(backend: string): string {
   }
 }
 
-/** What the words in capitals stand for. */
+/** Return an explanation of the words in capitals. */
 export function placeholder(backend: string): string {
   switch (backend) {
     case "walrus":
@@ -72,9 +72,10 @@ export function placeholder(backend: string): string {
 }
 
 /**
- * Text as one word of a shell.
+ * Return text as one word of a shell.
  *
- * An agent may have chosen it: characters that a terminal would act on are written as their codes.
+ * An agent may have chosen the text: characters that a terminal would interpret are written as
+ * their codes.
  */
 export function quoted(text: string): string {
   if (/^[A-Za-z0-9_.,:/@%+=-]+$/.test(text)) {

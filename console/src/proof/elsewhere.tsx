@@ -1,4 +1,4 @@
-/** How to check the thread without this server, and how to keep its manifest for that. */
+/** How to check the thread without this server, and how to store its manifest for that check. */
 import type { BlobLocation } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
 import { Ask } from "../parts/ask.tsx";

@@ -1,4 +1,4 @@
-/** The entries of a manifest as a table, a page at a time. */
+/** The entries of a manifest as a table, page by page. */
 import type { ManifestEntry } from "@contract/manifest_pb.js";
 import { useState } from "preact/hooks";
 import { checkpointLink } from "../links.ts";

@@ -43,7 +43,7 @@ function Proof({ threadId, runNow }: { threadId: string; runNow: boolean }) {
     [threadId],
   );
   const info = useLoad((signal) => admin.getServerInfo({}, { signal }), []);
-  // The head of the manifest, as it is once a run has ended: the report names that catalog.
+  // The head of the manifest, reloaded at the end of a run: the report names its catalog.
   const head = useLoad(
     (signal) => threads.getManifest({ threadId, pageSize: 1 }, { signal }),
     [threadId],

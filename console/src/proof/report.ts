@@ -12,7 +12,7 @@ import { counted, hex, visible } from "../words.ts";
 import { outcomeOf } from "./verdicts.ts";
 import type { Run } from "./verifying.ts";
 
-const LISTED = 20; // problems that the text lists; the document has all
+const LISTED = 20; // problems that the text lists; the document has all problems
 
 export interface Location {
   blob_id: string;
@@ -38,7 +38,7 @@ export interface Report {
   started: string;
   finished: string;
   server: { version: string; journal_id: string; blob_backend: string; address: string };
-  /** The newest catalog when the report was made; null: nothing is certified. */
+  /** The newest catalog at the time of the report; null: no checkpoint is certified. */
   catalog: (Location & { certify_time: string | null; generation: number; seq: number }) | null;
   result: "VERIFIED" | "FAILED" | "NOT_ALL_CERTIFIED" | "NOTHING_TO_VERIFY";
   meaning: string[];
@@ -46,7 +46,7 @@ export interface Report {
   chain_detail: string;
   journal_details: string[];
   problems: ReportedCheckpoint[];
-  /** The command that checks the same without the server; empty if nothing is certified. */
+  /** The command that repeats the check without the server; empty if no checkpoint is certified. */
   check: string;
 }
 
@@ -55,12 +55,12 @@ export interface ReportSources {
   run: Run;
   info: GetServerInfoResponse;
   manifest: GetManifestResponse | undefined;
-  /** Where the page found the server. */
+  /** The address of the server, as the page knows it. */
   address: string;
   check: string;
 }
 
-/** Makes the report of a run that is done; undefined for any other. */
+/** Return the report of a completed run; undefined for any other run. */
 export function reportOf(sources: ReportSources): Report | undefined {
   const { threadId, run, info, manifest, address, check } = sources;
   const { log, total, started, finished } = run;
@@ -129,7 +129,10 @@ function problemOf(one: CheckpointVerdict): ReportedCheckpoint {
   };
 }
 
-/** The report as text; it lists the first problems, and says how many more the document has. */
+/**
+ * Return the report as text; it lists the first problems, and counts the other problems of the
+ * document.
+ */
 export function textOf(report: Report): string {
   const { server, catalog, checkpoints, problems, journal_details } = report;
   const { passed, failed, unverified, retracted } = checkpoints;

@@ -1,4 +1,4 @@
-/** The report of a verification: to read here, and to keep as a file. */
+/** The report of a verification: shown on the page, and offered as a file. */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { Copy } from "../parts/labels.tsx";
 import { type ReportSources, reportOf, textOf } from "./report.ts";
@@ -26,7 +26,7 @@ export function ReportView({ sources }: { sources: ReportSources }) {
   );
 }
 
-/** An address of this page alone that has a text. */
+/** Return an address of a file with a text, valid on this page only. */
 function useFile(text: string): string {
   const [url, setUrl] = useState("");
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** The verdicts, a page at a time; what needs a person comes first. */
+/** The verdicts, page by page; verdicts that need a person come first. */
 import { type CheckpointVerdict, Verdict } from "@contract/thread_service_pb.js";
 import { useState } from "preact/hooks";
 import { checkpointLink } from "../links.ts";
@@ -81,7 +81,7 @@ function Row({ one }: { one: CheckpointVerdict }) {
   );
 }
 
-/** Both hashes of what failed, whole, so that they can be compared. */
+/** Both hashes of a failed checkpoint, in full, for comparison. */
 function Hashes({ one }: { one: CheckpointVerdict }) {
   const { location, actualSha256 } = one;
   return (

@@ -1,4 +1,4 @@
-/** The verdicts of a verification: taken as they come, counted, and put in order. */
+/** The verdicts of a verification: collected as they arrive, counted, and sorted. */
 import {
   type CheckpointVerdict,
   Verdict,
@@ -6,11 +6,11 @@ import {
 } from "@contract/thread_service_pb.js";
 import { counted } from "../words.ts";
 
-/** Kinds of verdicts: what needs a person first. */
+/** Kinds of verdicts; kinds that need a person come first. */
 export const KINDS = [Verdict.FAIL, Verdict.UNVERIFIED, Verdict.RETRACTED, Verdict.PASS] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** What each kind is called, and its colour. */
+/** Name and colour of each kind. */
 export const KIND_WORDS: Record<Kind, [string, string]> = {
   [Verdict.FAIL]: ["failed", "bad"],
   [Verdict.UNVERIFIED]: ["not certified", "warn"],
@@ -42,7 +42,7 @@ export class VerdictLog {
     return KINDS.reduce((sum, kind) => sum + this.count(kind), 0);
   }
 
-  /** A page of the verdicts, those that need a person first. */
+  /** Return a page of the verdicts; verdicts that need a person come first. */
   page(kinds: readonly Kind[], first: number, length: number): CheckpointVerdict[] {
     const found: CheckpointVerdict[] = [];
     let skipped = 0;
@@ -58,7 +58,9 @@ export class VerdictLog {
     return found;
   }
 
-  /** Verdicts of checkpoints that cannot be stored or were lost, which the server knows of. */
+  /**
+   * Number of verdicts on checkpoints that cannot be stored or were lost, according to the server.
+   */
   get gaps(): number {
     return this.of(Verdict.UNVERIFIED).filter(({ detail }) => detail !== "").length;
   }
@@ -67,13 +69,13 @@ export class VerdictLog {
 export interface Outcome {
   kind: "good" | "warn" | "bad";
   title: string;
-  /** What it means, and what to do. */
+  /** The meaning of the outcome, and the next action. */
   sentences: string[];
-  /** A flush may make it better. */
+  /** Whether a flush may improve the outcome. */
   flush: boolean;
 }
 
-/** What a whole verification means. */
+/** Return the meaning of a whole verification. */
 export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
   const { passed, failed, unverified, chainDetail, journalDetails } = total;
   if (failed > 0n || chainDetail || journalDetails.length > 0) {

@@ -1,4 +1,4 @@
-/** Verification: its button, what came in so far, and what it means in the end. */
+/** Verification: its button, its verdicts so far, and its outcome. */
 import { FlushButton } from "../operations/flush.tsx";
 import { ProblemNote } from "../parts/problem.tsx";
 import { count, counted } from "../words.ts";
@@ -8,7 +8,7 @@ import type { Run, Verifying } from "./verifying.ts";
 
 interface VerifySectionProps {
   verifying: Verifying;
-  /** Checkpoints of the thread, as far as is known. */
+  /** Number of checkpoints of the thread, as far as known. */
   size: number;
 }
 
@@ -68,7 +68,7 @@ function Progress({ done, size }: { done: number; size: number }) {
   );
 }
 
-/** What a run that has ended means. */
+/** The meaning of a run that has ended. */
 function OutcomeNote({ run, onFlushed }: { run: Run; onFlushed: () => void }) {
   const { phase, log, total, problem } = run;
   if (phase === "failed" && problem) {

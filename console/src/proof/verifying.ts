@@ -1,20 +1,20 @@
-/** Runs a verification: takes the verdicts as the server sends them, until the total or a stop. */
+/** Runs a verification: collects the server's verdicts, until the total or a stop. */
 import type { VerificationTotal } from "@contract/thread_service_pb.js";
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { threads } from "../server/calls.ts";
 import { type Problem, problemOf } from "../server/problems.ts";
 import { VerdictLog } from "./verdicts.ts";
 
-const DRAW_MS = 100; // between two drawings while verdicts come in
+const DRAW_MS = 100; // between two renders while verdicts arrive
 
 export type Phase = "idle" | "running" | "stopped" | "failed" | "done";
 
 export interface Run {
   phase: Phase;
   log: VerdictLog;
-  /** The server's total; only of a run that is done. */
+  /** The server's total; only for a completed run. */
   total: VerificationTotal | undefined;
-  /** Why a run failed. */
+  /** The cause of a failed run. */
   problem: Problem | undefined;
   started: Date | undefined;
   finished: Date | undefined;

@@ -1,4 +1,4 @@
-/** What an answer of the search means, in sentences: how it searched, and what it left out. */
+/** The answer of a search in sentences: its method, and its limits. */
 import { type Warning, WarningKind } from "@contract/errors_pb.js";
 import { type SearchCheckpointsResponse, SearchMode } from "@contract/search_service_pb.js";
 import { counted } from "../words.ts";
@@ -17,26 +17,26 @@ const METRICS: Record<string, string> = {
   bm25: "BM25, turned into a distance from 0 to 1: 0 is near. If most checkpoints have every word, all are near 1.",
 };
 
-/** How the search was made. */
+/** Return the method of the search, in words. */
 export function modeText(mode: SearchMode): string {
   return MODES[mode];
 }
 
-/** What the metric of the distances means, in one line. */
+/** Return the meaning of the distances, on one line. */
 export function metricText(metric: string): string {
   return METRICS[metric] ?? `${metric}: smaller is nearer.`;
 }
 
 export interface LeftOut {
-  /** What it is. */
+  /** The condition. */
   what: string;
-  /** What to do. */
+  /** The next action. */
   advice: string;
-  /** The server's own words; may be empty. */
+  /** The server's own message; may be empty. */
   detail: string;
 }
 
-/** What an answer does not have, and conditions that the reader should know. */
+/** Return the conditions that limit an answer. */
 export function leftOut(answer: SearchCheckpointsResponse, limit: number): LeftOut[] {
   const found: LeftOut[] = [];
   const waiting = answer.unindexedCheckpoints;

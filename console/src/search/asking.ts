@@ -1,10 +1,10 @@
-/** What somebody searches for, as the page's address has it and as the call takes it. */
+/** A search in the forms of the page's address and of the call. */
 import { SearchMode } from "@contract/search_service_pb.js";
 
 export const LIMITS = [10, 25, 50, 100];
 const DEFAULT_LIMIT = 25;
 
-/** A search as its form and its address have it: text alone. */
+/** A search in the form of its address and its form fields: text alone. */
 export interface Question {
   q: string;
   thread: string;
@@ -20,7 +20,7 @@ export const MODES: [string, SearchMode, string][] = [
   ["memwal", SearchMode.MEMWAL, "by MemWal"],
 ];
 
-/** Takes a question from the parameters of an address. */
+/** Return the search in the parameters of an address. */
 export function questionOf(query: Record<string, string>): Question {
   const of = (name: string) => query[name] ?? "";
   const limit = LIMITS.includes(Number(of("limit"))) ? of("limit") : String(DEFAULT_LIMIT);
@@ -29,12 +29,12 @@ export function questionOf(query: Record<string, string>): Question {
   return { q, thread, agent, filter, mode, limit };
 }
 
-/** The fields of an address that are not what they would be anyway. */
+/** Return the fields of an address that differ from the defaults. */
 export function filterOf({ agent, filter, mode, limit }: Question) {
   return { agent, filter, mode, limit: limit === String(DEFAULT_LIMIT) ? "" : limit };
 }
 
-/** What is wrong with a question before it is sent; empty if nothing. */
+/** Return the problem of a search before it is sent; empty without a problem. */
 export function objection({ q, filter }: Question): string {
   if (q && !q.trim()) {
     return "Name at least one word to search for.";
@@ -57,7 +57,7 @@ export function objection({ q, filter }: Question): string {
     : "";
 }
 
-/** The fields of the call. */
+/** Return the fields of the call. */
 export function requestOf({ q, thread, agent, filter, mode, limit }: Question) {
   return {
     query: { case: "text" as const, value: q },

@@ -6,11 +6,11 @@ export interface Piece {
 }
 
 const WORD = /[\p{L}\p{N}]+/gu;
-const SHORTEST_STEM = 4; // letters that two forms of a word share at least
+const SHORTEST_STEM = 4; // letters that two forms of a word must share
 const LONGEST_ENDING = 3; // letters in which two forms of a word may differ at the end
 
 /**
- * Splits a text into pieces, those that match a word of the query marked.
+ * Split a text into pieces, with the words that match the query marked.
  *
  * The search compares stems of words without case and accents, so other forms of a word are marked
  * too: "starts" for "started".
@@ -35,7 +35,7 @@ export function pieces(text: string, query: string): Piece[] {
   return found;
 }
 
-/** A part of a long text around the first word that matches; whole if it is short. */
+/** Return a part of a long text around the first matching word; a short text is returned whole. */
 export function excerpt(text: string, query: string, longest: number): string {
   if (text.length <= longest) {
     return text;

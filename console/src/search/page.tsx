@@ -1,4 +1,4 @@
-/** Search in plain words: checkpoints with their distance, and what the answer left out. */
+/** Search in plain words: checkpoints with their distance, and the limits of the answer. */
 import type { SearchCheckpointsResponse } from "@contract/search_service_pb.js";
 import { useLocation } from "preact-iso";
 import { searchLink } from "../links.ts";

@@ -1,4 +1,4 @@
-/** One checkpoint that was found: its words marked, and more about it on demand. */
+/** One checkpoint of the results: its words marked, and more details on demand. */
 import { View } from "@contract/checkpoint_pb.js";
 import type { SearchResult } from "@contract/search_service_pb.js";
 import { useState } from "preact/hooks";
@@ -15,7 +15,7 @@ const EXCERPT = 280; // characters of the text that are shown at first
 
 interface ResultProps {
   result: SearchResult;
-  /** What was searched for. */
+  /** The searched words. */
   words: string;
   metric: string;
 }
@@ -78,7 +78,7 @@ function Marked({ text, words }: { text: string; words: string }) {
   );
 }
 
-/** What is loaded and shown once somebody asks for it. */
+/** Details that are loaded and shown on demand. */
 function More({ result, words }: { result: SearchResult; words: string }) {
   const ref = result.ref;
   const { data, problem, reload } = useLoad(
@@ -133,6 +133,6 @@ function metadataOf(bytes: Uint8Array): Json {
   try {
     return JSON.parse(text) as Json;
   } catch {
-    return text; // what is not JSON is shown as it is
+    return text; // text that is not JSON is shown unchanged
   }
 }

@@ -1,4 +1,4 @@
-/** The services of the contract, over the Connect protocol, on the server that served this page. */
+/** The services of the contract, over the Connect protocol, on the server of this page. */
 import { Code, ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
 import { AdminService } from "@contract/admin_service_pb.js";
@@ -10,7 +10,10 @@ import { SnapshotService } from "@contract/snapshot_service_pb.js";
 import { ThreadService } from "@contract/thread_service_pb.js";
 import { refused, signIns, token } from "./session.ts";
 
-/** Asks for another token if the one of a call was refused, and nobody signed in since it began. */
+/**
+ * Ask for another token if a call's token was refused, and nobody has signed in since the call
+ * started.
+ */
 function noteRefusal(error: unknown, begun: number): void {
   const problem = ConnectError.from(error);
   if (problem.code === Code.Unauthenticated && signIns.value === begun) {

@@ -1,4 +1,4 @@
-/** Streams of checkpoints: each comes as a checkpoint, then the chunks of its large values. */
+/** Streams of checkpoints: each checkpoint is followed by the chunks of its large values. */
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
@@ -15,7 +15,7 @@ export interface Framed {
   frame: LoadCheckpointResponse["frame"];
 }
 
-/** A value whose chunks are still coming. */
+/** A value with missing chunks. */
 interface Open {
   holder: Channel | PendingWrite;
   type: string;
@@ -23,7 +23,7 @@ interface Open {
   filled: number;
 }
 
-/** Yields the checkpoints of a stream, with every value in place. */
+/** Yield the checkpoints of a stream, with every value in place. */
 export async function* wholeCheckpoints(
   messages: AsyncIterable<Framed>,
 ): AsyncGenerator<Checkpoint> {
@@ -54,7 +54,7 @@ export async function* wholeCheckpoints(
   }
 }
 
-/** Returns the one checkpoint of a stream. */
+/** Return the only checkpoint of a stream. */
 export async function onlyCheckpoint(messages: AsyncIterable<Framed>): Promise<Checkpoint> {
   let found: Checkpoint | undefined;
   for await (const checkpoint of wholeCheckpoints(messages)) {
@@ -89,7 +89,7 @@ function add(open: Open | undefined, index: number, chunk: ValueChunk): void {
   open.filled += chunk.data.length;
 }
 
-/** Puts complete values into their places; returns the index of the first that is not complete. */
+/** Put complete values into their places; return the index of the first incomplete value. */
 function closeFull(open: Open[], index: number): number {
   let next = index;
   for (let one = open[next]; one && one.filled === one.data.length; one = open[next]) {

@@ -7,22 +7,23 @@ const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 8000;
 
 export interface Loaded<T> {
-  /** What was loaded last; stays while it is loaded again. */
+  /** The last loaded data; it stays during a reload. */
   data: T | undefined;
-  /** Why the last try failed. */
+  /** The failure of the last attempt. */
   problem: Problem | undefined;
   loading: boolean;
-  /** Loads again. */
+  /** Reloads the data. */
   reload: () => void;
 }
 
 /**
- * Calls `load` when the view appears and whenever `inputs` or `versions` change.
+ * Call `load` when the view appears and whenever `inputs` or `versions` change.
  *
- * Other inputs ask for something else, so what was loaded goes away. Other versions tell that it may
- * have changed: it stays until it is loaded again, and with it what somebody types into it.
+ * With other inputs the view shows other data, so the loaded data is dropped. Other versions mean
+ * that the data may have changed: it stays until the reload, together with any text that the user
+ * types into it.
  *
- * `load` gets a signal that cancels it, and must pass it to its calls.
+ * `load` gets a signal that cancels it, and must pass the signal to its calls.
  */
 export function useLoad<T>(
   load: (signal: AbortSignal) => Promise<T>,
@@ -46,7 +47,7 @@ export function useLoad<T>(
   useEffect(() => {
     const leaving = new AbortController();
     let timer = 0;
-    // Other inputs ask for something else: what was loaded before does not belong to them.
+    // The data of other inputs does not belong to the current inputs.
     const fresh = shown.current !== key;
     shown.current = key;
     setState((before) => ({

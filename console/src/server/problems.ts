@@ -1,17 +1,17 @@
-/** What a failed call means for the person who reads the page. */
+/** The meaning of a failed call for the reader of the page. */
 import { Code, ConnectError } from "@connectrpc/connect";
 import { ErrorInfoSchema } from "@google/rpc/error_details_pb.js";
 
 export interface Problem {
-  /** What happened, in a few words. */
+  /** Short description of the failure. */
   title: string;
   /** The server's own message. */
   message: string;
-  /** What to do; empty if the message says it. */
+  /** The next action; empty if the message names it. */
   advice: string;
   /** Reason of the contract without its prefix, such as `THREAD_NOT_FOUND`; may be empty. */
   reason: string;
-  /** The same call may succeed later. */
+  /** Whether the same call may succeed later. */
   passing: boolean;
 }
 
@@ -36,7 +36,7 @@ const ADVICE: Partial<Record<Code, string>> = {
   [Code.ResourceExhausted]: "This page tries again by itself.",
 };
 
-/** What to do about a reason, where that is more than about its code. */
+/** Advice for a reason, where it is more specific than the advice for its code. */
 const REASON_ADVICE: Record<string, string> = {
   HEAD_MOVED:
     "Nothing was changed. Close this dialog, look at the latest checkpoint, and decide again.",
@@ -46,7 +46,7 @@ const REASON_ADVICE: Record<string, string> = {
   BACKLOG_FULL: "Try again once the server has certified the backlog.",
 };
 
-/** Describes an error of a call. */
+/** Return a description of the error of a call. */
 export function problemOf(error: unknown): Problem {
   const failure = ConnectError.from(error);
   // The browser's own failures of a request have no status: fetch could not reach the server.
@@ -62,7 +62,7 @@ export function problemOf(error: unknown): Problem {
   };
 }
 
-/** Whether the page itself ended a call, because nobody waits for it any more. */
+/** Return whether the page itself cancelled a call that it no longer needs. */
 export function isCancelled(error: unknown): boolean {
   return ConnectError.from(error).code === Code.Canceled;
 }

@@ -1,11 +1,11 @@
-/** Names a change, so that the server makes it once however often it is asked for. */
+/** Names a change, so that the server makes the change once, however often it is requested. */
 
 const BYTES = 16;
 
 /**
- * Returns a new name.
+ * Return a new name.
  *
- * `crypto.randomUUID` would do, but browsers have it on pages from https and localhost alone.
+ * `crypto.randomUUID` would do, but browsers offer it only to pages from https and localhost.
  */
 export function newRequestId(): string {
   const random = crypto.getRandomValues(new Uint8Array(BYTES));

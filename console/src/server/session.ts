@@ -1,18 +1,18 @@
-/** The token that calls carry. It is kept for this tab alone, until the tab closes. */
+/** The token of calls. It is stored for this tab only, until the tab closes. */
 import { signal } from "@preact/signals";
 
 const KEY = "tuskpoint.token";
 
-/** The token; empty: calls carry none. */
+/** The token; empty: calls have no token. */
 export const token = signal(sessionStorage.getItem(KEY) ?? "");
 
-/** Why the server last refused the credential; empty while it accepts calls. */
+/** The server's reason for its last refusal of the credential; empty while it accepts calls. */
 export const refused = signal("");
 
-/** How often somebody signed in; views load again when it changes. */
+/** Number of sign-ins; views reload when it changes. */
 export const signIns = signal(0);
 
-/** Uses another token from now on. An empty one signs out. */
+/** Use another token for later calls. An empty token signs out. */
 export function signIn(text: string): void {
   token.value = text.trim();
   if (token.value) {

@@ -1,4 +1,4 @@
-/** Restore and delete a snapshot: asks before, and says afterwards what was done. */
+/** Restore and delete a snapshot: dialogs that ask before the change, and report it afterwards. */
 import { type CheckpointRef, Durability } from "@contract/checkpoint_pb.js";
 import { RestoreMode, type Snapshot } from "@contract/snapshot_service_pb.js";
 import { useRef, useState } from "preact/hooks";
@@ -11,7 +11,7 @@ import { snapshots } from "../server/calls.ts";
 import { newRequestId } from "../server/request_id.ts";
 import { counted, oneLine, short } from "../words.ts";
 
-const LISTED = 20; // members that a dialog names; it counts the others
+const LISTED = 20; // members that a dialog names; it counts the other members
 
 interface RestoreDialogProps {
   snapshot: Snapshot;

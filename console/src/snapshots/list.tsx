@@ -1,4 +1,4 @@
-/** All snapshots, newest first, a page at a time. */
+/** All snapshots, newest first, page by page. */
 import type { Snapshot } from "@contract/snapshot_service_pb.js";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";

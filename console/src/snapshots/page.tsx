@@ -1,4 +1,4 @@
-/** Snapshots: the list of all, or one that the address names. */
+/** Snapshots: the list of all snapshots, or the snapshot that the address names. */
 import { useLocation } from "preact-iso";
 import { SnapshotList } from "./list.tsx";
 import "./snapshots.css";

@@ -1,4 +1,4 @@
-/** One snapshot: its members, and what can be done with it. */
+/** One snapshot: its members, and its actions. */
 import type { Snapshot } from "@contract/snapshot_service_pb.js";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";

@@ -1,4 +1,4 @@
-/** What a thread came from and what came from it: forks, rollbacks, hand-offs in and out. */
+/** The origins and descendants of a thread: forks, rollbacks, hand-offs in and out. */
 
 import { base64Decode } from "@bufbuild/protobuf/wire";
 import { ConnectError } from "@connectrpc/connect";
@@ -15,18 +15,18 @@ import { type Loaded, useLoad } from "../server/loading.ts";
 import { oneLine, short } from "../words.ts";
 import { keyOf } from "./log.ts";
 
-const MOST = 50; // steps that are listed each way
-const QUIET_SECONDS = 1n; // after which a watch of the past has told all
+const MOST = 50; // steps that are listed in each direction
+const QUIET_SECONDS = 1n; // silence after which a watch has delivered all past events
 
 export interface Family {
   ancestors: LineageStep[];
   descendants: LineageStep[];
   truncated: boolean;
-  /** Keys of checkpoints that were handed off, as far as the server keeps events. */
+  /** Keys of checkpoints that were handed off, as far back as the server keeps events. */
   handedOff: Set<string>;
 }
 
-/** Loads the family of a thread; again when something was done, or `version` changes. */
+/** Load the family of a thread, and reload it after an action or when `version` changes. */
 export function useFamily(threadId: string, version: unknown): Loaded<Family> {
   return useLoad(
     async (signal) => {
@@ -41,7 +41,7 @@ export function useFamily(threadId: string, version: unknown): Loaded<Family> {
   );
 }
 
-/** Reads the past hand-offs from the thread's events, until nothing more comes. */
+/** Return the past hand-offs from the thread's events, up to the first silence. */
 async function handOffs(threadId: string, signal: AbortSignal): Promise<Set<string>> {
   const found = new Set<string>();
   let cursor = new Uint8Array();

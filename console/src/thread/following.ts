@@ -1,4 +1,4 @@
-/** Follows a thread: lists its checkpoints, then takes each change as it happens. */
+/** Follows a thread: lists its checkpoints, then applies each change as it happens. */
 import { Code, ConnectError } from "@connectrpc/connect";
 import { View } from "@contract/checkpoint_pb.js";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -7,23 +7,23 @@ import { type Problem, problemOf } from "../server/problems.ts";
 import { signIns } from "../server/session.ts";
 import { keyOf, ThreadLog } from "./log.ts";
 
-const DRAW_MS = 100; // between two drawings of a log that changes
+const DRAW_MS = 100; // between two renders of a log that changes
 const FIRST_RETRY_MS = 500;
 const LONGEST_RETRY_MS = 5000;
 
-/** How the page stands to the thread. */
+/** State of the page's connection to the thread. */
 export type Standing = "listing" | "live" | "lost" | "deleted" | "began-again";
 
 export interface Following {
   log: ThreadLog;
   standing: Standing;
-  /** Why the connection was lost, or the thread not found. */
+  /** Why the connection was lost, or why the thread was not found. */
   problem: Problem | undefined;
   /** Rises with every change of the log. */
   version: number;
 }
 
-/** Follows a thread while the page is visible; a hidden page has no connection. */
+/** Follow a thread while the page is visible; a hidden page has no connection. */
 export function useThread(threadId: string): Following {
   const [following, setFollowing] = useState<Following>(begin);
   const [visible, setVisible] = useState(!document.hidden);
@@ -64,7 +64,7 @@ class Follower {
     private readonly show: (following: Following) => void,
   ) {}
 
-  /** Follows until the signal says to stop; goes on later where it stopped. */
+  /** Follow until the signal stops it; a later call continues at the same position. */
   async follow(signal: AbortSignal): Promise<void> {
     let wait = FIRST_RETRY_MS;
     while (!signal.aborted && this.standing !== "began-again") {
@@ -129,7 +129,7 @@ class Follower {
   private fail(error: unknown): void {
     this.problem = problemOf(error);
     if (this.problem.reason === "CURSOR_COMPACTED") {
-      this.cursor = new Uint8Array(); // what happened meanwhile is gone: list again
+      this.cursor = new Uint8Array(); // events were lost meanwhile: list again
     }
     if (this.standing !== "deleted") {
       this.standing = "lost";
@@ -137,7 +137,7 @@ class Follower {
     this.changed();
   }
 
-  /** Shows the log soon; many changes are shown at once. */
+  /** Show the log soon; many changes are shown at once. */
   private changed(): void {
     this.version += 1;
     this.timer ||= window.setTimeout(() => {

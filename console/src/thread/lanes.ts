@@ -1,23 +1,24 @@
 /**
- * The graph beside a list of checkpoints, newest first: which lane each is in, and which lines pass.
+ * The graph beside a list of checkpoints, newest first: the lane of each checkpoint, and the
+ * passing lines.
  *
- * A lane leads from a checkpoint down to its parent. Where several lead to one parent, they join
- * there: the thread was continued from it more than once. The cost is that of one pass over the
- * rows, times the lanes that are open at once.
+ * A lane leads from a checkpoint down to its parent. Where several lanes lead to one parent, they
+ * join at the parent: the thread was continued from it more than once. The cost is one pass over
+ * the rows, times the lanes that are open at once.
  */
 
 export interface Knot {
   /** Unique in the list. */
   key: string;
-  /** Key of what it came from; undefined at the root. It may be missing in the list. */
+  /** Key of the checkpoint's parent; undefined at the root. The list may not have the parent. */
   parent: string | undefined;
-  /** It came from its parent in another way than by a step: a subgraph that the parent ran. */
+  /** Whether the checkpoint did not follow its parent by a step: the parent ran its subgraph. */
   aside: boolean;
 }
 
 export interface Line {
   lane: number;
-  /** Drawn dashed. */
+  /** Whether the line is dashed. */
   aside: boolean;
 }
 
@@ -27,7 +28,7 @@ export interface LaneRow {
   passing: Line[];
   /** Lines that end here, from the top of their lane. */
   arriving: Line[];
-  /** The line to the parent, down in its own lane; undefined: there is none in the list. */
+  /** The line to the parent, down in its own lane; undefined: the list does not have the parent. */
   leaving: Line | undefined;
 }
 
@@ -36,7 +37,7 @@ interface Open {
   aside: boolean;
 }
 
-/** Lays out rows that are sorted newest first. A parent above its child counts as missing. */
+/** Lay out rows that are sorted newest first. A parent above its child counts as missing. */
 export function lanesOf(knots: readonly Knot[]): LaneRow[] {
   const places = new Map(knots.map(({ key }, index) => [key, index]));
   const open: (Open | undefined)[] = [];

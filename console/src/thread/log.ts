@@ -1,4 +1,4 @@
-/** The checkpoints of a thread as the page knows them, from its listing and its events. */
+/** The checkpoints of a thread that the page knows, from the listing and the events. */
 import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import { EventKind, type ThreadEvent } from "@contract/history_service_pb.js";
 import type { Knot } from "./lanes.ts";
@@ -11,11 +11,11 @@ export interface Entry extends Knot {
   checkpoint: Checkpoint;
   checkpointNs: string;
   checkpointId: string;
-  /** One line that says what happened. */
+  /** A description of what happened, on one line. */
   title: string;
 }
 
-/** What an event asks of the page, besides what the log took from it. */
+/** What the page must do after an event, besides the update of the log. */
 export type Consequence = "none" | "changed" | "list-again" | "deleted" | "began-again";
 
 export class ThreadLog {
@@ -34,13 +34,13 @@ export class ThreadLog {
     return this.entries.get(keyOf(checkpointNs, checkpointId));
   }
 
-  /** The checkpoints, greatest ID first. */
+  /** Return the checkpoints, greatest ID first. */
   newestFirst(): readonly Entry[] {
     this.sorted ??= [...this.entries.values()].sort(newerFirst);
     return this.sorted;
   }
 
-  /** Takes the entry of a checkpoint, unless a later one is known. */
+  /** Add the entry of a checkpoint, unless a later entry is known. */
   put(checkpoint: Checkpoint): void {
     const entry = entryOf(checkpoint);
     const known = this.entries.get(entry.key);
@@ -50,7 +50,7 @@ export class ThreadLog {
     }
   }
 
-  /** Forgets the checkpoints that a whole listing did not name. */
+  /** Forget the checkpoints that a whole listing did not name. */
   keepOnly(keys: ReadonlySet<string>, listedAt: bigint): void {
     for (const [key, { checkpoint }] of this.entries) {
       if (!keys.has(key) && checkpoint.seq <= listedAt) {
@@ -60,7 +60,7 @@ export class ThreadLog {
     }
   }
 
-  /** Takes an event of the thread. */
+  /** Apply an event of the thread. */
   take(event: ThreadEvent): Consequence {
     const first = this.incarnation === 0n;
     if (this.deleted && event.incarnation > this.incarnation) {
@@ -125,7 +125,9 @@ function entryOf(checkpoint: Checkpoint): Entry {
   };
 }
 
-/** The checkpoint of the graph around a subgraph, from which its first checkpoint was reached. */
+/**
+ * Return the checkpoint of the outer graph from which a subgraph's first checkpoint was reached.
+ */
 function callerOf(checkpointNs: string, parents: unknown): string | undefined {
   if (typeof parents !== "object" || parents === null) {
     return undefined;
@@ -136,7 +138,7 @@ function callerOf(checkpointNs: string, parents: unknown): string | undefined {
   return around && keyOf(around[0], String(around[1]));
 }
 
-/** The metadata of a checkpoint; empty if it cannot be read. */
+/** Return the metadata of a checkpoint; empty if it cannot be read. */
 export function metadataOf(checkpoint: Checkpoint): Record<string, unknown> {
   try {
     const found: unknown = JSON.parse(new TextDecoder().decode(checkpoint.metadataJson) || "{}");

@@ -1,4 +1,4 @@
-/** A thread: its tree over time, live, and beside it the checkpoint that is looked at. */
+/** A thread: its tree over time, live, and beside it the selected checkpoint. */
 import { Durability } from "@contract/checkpoint_pb.js";
 import { type Thread, ThreadState } from "@contract/thread_pb.js";
 import { LineageKind } from "@contract/thread_service_pb.js";
@@ -109,7 +109,7 @@ function ThreadView({ threadId }: { threadId: string }) {
   );
 }
 
-/** A number that changes when a checkpoint changes, or is certified. */
+/** Return a number that changes when a checkpoint changes, or is certified. */
 function versionOf(entry: Entry | undefined): number {
   const certified = entry?.checkpoint.durability === Durability.CERTIFIED;
   return entry ? 2 * Number(entry.checkpoint.seq) + Number(certified) : 0;
@@ -158,7 +158,7 @@ function Head({ threadId, thread, size }: HeadProps) {
   );
 }
 
-/** Says when what is shown is not what is. */
+/** A note that the shown content is not current. */
 function Banner({ following }: { following: Following }) {
   const { standing, problem } = following;
   if (standing === "live" || standing === "listing") {
@@ -192,7 +192,7 @@ interface NamespacesProps {
   onChoose: (namespace: string | undefined) => void;
 }
 
-/** Chooses one graph of a thread that has subgraphs. */
+/** Selects one graph of a thread that has subgraphs. */
 function Namespaces({ entries, chosen, onChoose }: NamespacesProps) {
   const names = useMemo(
     () => [...new Set(entries.map(({ checkpointNs }) => checkpointNs))].sort(),
@@ -232,7 +232,7 @@ interface MarksProps {
   family: ReturnType<typeof useFamily>["data"];
 }
 
-/** Marks of an entry that come from outside of it. */
+/** Marks of an entry for facts outside of the entry. */
 function Marks({ entry, handedOff, head, thread, family }: MarksProps) {
   const { checkpointNs, checkpointId, key } = entry;
   const made = (kind: LineageKind) =>

@@ -1,4 +1,6 @@
-/** The tree of a thread: its checkpoints over time, newest first. Only rows in sight are drawn. */
+/**
+ * The tree of a thread: its checkpoints over time, newest first. Only visible rows are rendered.
+ */
 import { Durability } from "@contract/checkpoint_pb.js";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -10,16 +12,16 @@ import type { Entry } from "./log.ts";
 
 const ROW = 34; // pixels
 const LANE = 14;
-const MOST_LANES = 10; // further ones are drawn over the last
-const MARGIN = 12; // rows that are drawn above and below those in sight
+const MOST_LANES = 10; // lanes beyond this number are drawn over the last lane
+const MARGIN = 12; // rows that are rendered above and below the visible rows
 const COLOURS = 6;
 
 interface TreeProps {
   entries: readonly Entry[];
   selected: string | undefined;
-  /** Marks beside the title of an entry, such as those of forks. */
+  /** Marks beside the title of an entry, such as the marks of forks. */
   marks: (entry: Entry) => ComponentChildren;
-  /** `byKey`: somebody moves through the list. */
+  /** `byKey`: the user moves through the list with the keyboard. */
   onSelect: (entry: Entry, byKey: boolean) => void;
 }
 

@@ -1,4 +1,4 @@
-/** All threads: those that wait for a person first, then those that failed, then all others. */
+/** All threads: threads that wait for a person first, then failed threads, then all others. */
 
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type Thread, ThreadState } from "@contract/thread_pb.js";
@@ -16,7 +16,7 @@ import { oneLine } from "../words.ts";
 
 const PAGE = 100;
 
-/** Choices of how long ago a thread may have changed, in hours. */
+/** Choices for the time since the last change of a thread, in hours. */
 const AGES: [string, string, number][] = [
   ["1h", "in the last hour", 1],
   ["1d", "in the last day", 24],
@@ -52,7 +52,7 @@ export function ThreadsPage() {
   );
 }
 
-/** Search in plain words; the search page shows what it finds. */
+/** Search in plain words; the search page shows the results. */
 function WordSearch({ onSearch }: { onSearch: (words: string) => void }) {
   const [words, setWords] = useState("");
   const submit = (event: Event) => {
@@ -152,7 +152,7 @@ interface GroupProps {
   filter: ThreadFilter;
 }
 
-/** The threads in one state, a page at a time. */
+/** The threads in one state, page by page. */
 function Group({ title, state, filter }: GroupProps) {
   const [pages, setPages] = useState(1);
   const { agent: agentId = "", label = "", since = "" } = filter;

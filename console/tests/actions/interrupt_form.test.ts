@@ -32,8 +32,8 @@ test("a text asks for a text", () => {
   const form = fields("Which city?");
   expect(form.fields.map((one) => one.kind)).toEqual(["long"]);
   expect(answerOfFields(form, ["Lisbon"])).toBe("Lisbon");
-  expect(headline({ question: "Go on?" })).toBe("Go on?");
-  expect(fields({ question: "Go on?", price: 1 }).fields[0]?.kind).toBe("long");
+  expect(headline({ question: "Continue?" })).toBe("Continue?");
+  expect(fields({ question: "Continue?", price: 1 }).fields[0]?.kind).toBe("long");
 });
 
 test("an answer must be there", () => {
@@ -41,7 +41,7 @@ test("an answer must be there", () => {
 });
 
 test("a question of yes or no has both", () => {
-  const form = fields({ question: "Go on?", type: "boolean" });
+  const form = fields({ question: "Continue?", type: "boolean" });
   expect(answerOfFields(form, ["true"])).toBe(true);
   expect(answerOfFields(form, ["false"])).toBe(false);
 });

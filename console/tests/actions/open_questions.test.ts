@@ -33,12 +33,12 @@ function asks(id: string, value: unknown) {
 
 test("a question is open until its task has written something else", () => {
   const place = checkpoint([
-    ["a", "__interrupt__", asks("1", "go on?")],
+    ["a", "__interrupt__", asks("1", "continue?")],
     ["b", "__interrupt__", asks("2", "and now?")],
     ["b", "plan", ["x"]],
   ]);
   expect(openQuestions(place)).toEqual([
-    { id: "1", value: "go on?", schema: undefined, taskId: "a", taskPath: "" },
+    { id: "1", value: "continue?", schema: undefined, taskId: "a", taskPath: "" },
   ]);
 });
 

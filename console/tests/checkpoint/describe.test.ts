@@ -85,7 +85,7 @@ test("failures are what tasks wrote on __error__", () => {
   ]);
 });
 
-test("channels of the framework are told from those of the agent", () => {
+test("channels of the framework are told from channels of the agent", () => {
   const names = ["__start__", "branch:to:pay", "join:a+b:c", "messages", "__x", "constructor"];
   expect(names.filter(isOfFramework)).toEqual(["__start__", "branch:to:pay", "join:a+b:c"]);
 });

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { isDelta, messageOf, messagesOf } from "../../src/checkpoint/messages.ts";
 import type { Json } from "../../src/parts/json.ts";
 
-/** A message in few words. */
+/** Return a message in few words. */
 function told(value: Json): string {
   return (messagesOf(value) ?? [])
     .map(({ role, name, blocks, calls, callId, failed }) => {
@@ -171,6 +171,6 @@ test.each<[Json]>([
   [[{ name: "a" }]],
   [[{ content: "no role" }]],
   [[{ role: "user", content: "one" }, 1, 2, 3]],
-])("%j is no conversation", (value) => {
+])("%j is not a conversation", (value) => {
   expect(messagesOf(value)).toBeUndefined();
 });

@@ -96,7 +96,7 @@ test("a subgraph's first checkpoint leads to the one that ran it", () => {
   expect(entry).toMatchObject({ parent: keyOf("", "1"), aside: true, title: "step 2" });
 });
 
-test("metadata that cannot be read is no obstacle", () => {
+test("metadata that cannot be read is not an obstacle", () => {
   const log = new ThreadLog();
   log.put(saved("1", 1, { metadataJson: new Uint8Array([0xff]) }));
   expect(log.newestFirst()[0]?.title).toBe("checkpoint");

@@ -28,7 +28,9 @@ export function refOf(threadId: string, options: CheckpointOptions): Reference {
 /** Return the error for a checkpoint that does not exist. */
 export function notFound({ threadId, checkpointNs, checkpointId }: Reference): NotFound {
   const where =
-    checkpointNs === "" ? `thread '${threadId}'` : `thread '${threadId}' (namespace '${checkpointNs}')`;
+    checkpointNs === ""
+      ? `thread '${threadId}'`
+      : `thread '${threadId}' (namespace '${checkpointNs}')`;
   return new NotFound(
     checkpointId === ""
       ? `${where} has no checkpoint, or does not exist; listThreads() lists the threads`

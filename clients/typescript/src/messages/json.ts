@@ -2,7 +2,7 @@
 
 import { invalidField, messageOf, UnreadableValue, type InvalidRequest } from "../errors.js";
 
-/** What `JSON.parse` returns. */
+/** A result of `JSON.parse`. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
 /** A JSON object. */

@@ -17,7 +17,7 @@ import {
 } from "../gen/tuskpoint/v1/thread_service_pb.js";
 import { locationOf, moment, referenceOf, type Location, type Reference } from "./records.js";
 
-/** How one checkpoint came from another. */
+/** Kind of a step from one checkpoint to its descendant. */
 export type DescentName = "fork" | "adoption" | "rollback";
 
 /**

@@ -383,7 +383,7 @@ export class Connection {
       controller.abort(new ConnectError("the deadline passed", Code.DeadlineExceeded));
     const timer = Number.isFinite(timeoutMs) ? setTimeout(expire, bounded(timeoutMs)) : undefined;
     if (signal !== undefined) {
-      setMaxListeners(0, signal); // one signal may end any number of calls
+      setMaxListeners(0, signal); // One signal may end any number of calls.
       signal.addEventListener("abort", stop, { once: true });
     }
     this.#stops.add(stop);

@@ -1,4 +1,7 @@
-/** Edits the value of a channel as JSON, and saves it as a new checkpoint on top of this one. */
+/**
+ * Edits the value of a channel as JSON, and saves the result as a new checkpoint on top of the
+ * current checkpoint.
+ */
 import { type Checkpoint, Durability, View } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import type { Channel } from "@contract/value_pb.js";
@@ -31,7 +34,7 @@ export function EditDialog(props: EditDialogProps) {
   const ref = placeOf(checkpoint.ref);
   const loaded = useLoad(
     async (signal) => {
-      // As it is stored: with the types, versions and extras that the JSON view does not show.
+      // The stored form, with the types, versions and extras that the JSON view does not show.
       const full = await loadFirst(ref, View.FULL, signal);
       return { full, shown: await loadFirst(ref, View.JSON, signal) };
     },
@@ -56,7 +59,7 @@ export function EditDialog(props: EditDialogProps) {
 }
 
 interface FormProps extends EditDialogProps {
-  /** The checkpoint as it is stored. */
+  /** The checkpoint in its stored form. */
   full: Checkpoint;
   /** The checkpoint in its JSON view. */
   shown: Checkpoint;

@@ -1,11 +1,11 @@
-/** What of a value can be edited as JSON, and why a value cannot. */
+/** Values that can be edited as JSON, and the reasons why other values cannot. */
 import type { Channel, Version } from "@contract/value_pb.js";
 import { type Exact, readExact, writeExact } from "../exact_json.ts";
 
 /** Bytes of text above which a value is not edited in a browser. */
 export const LARGEST = 1024 ** 2;
 
-/** A value as text to edit, or why it has none. */
+/** The text of an editable value, or the reason why the value cannot be edited. */
 export type Editable = { text: string; messages: boolean } | { refusal: string };
 
 const BY_PROGRAM = "Change it with a program: update_state of its graph, or a client.";
@@ -14,14 +14,14 @@ const BY_PROGRAM = "Change it with a program: update_state of its graph, or a cl
 const MESSAGE = /^langchain_core\.messages\.\w+\.((?:AI|Chat|Function|Human|System|Tool)Message)$/;
 
 /**
- * Returns the text that a person edits.
+ * Return the text that a person edits.
  *
- * The view of a value is saved as the value only if nothing is lost by that. A key of an agent that
- * begins with "$" gets back its own name. Messages of LangChain become `lc` objects, which LangGraph
- * reads as messages. Any other escape of the view is refused.
+ * The view of a value is saved as the value only if the view loses nothing. A key of an agent that
+ * starts with "$" gets its own name back. Messages of LangChain become `lc` objects, which
+ * LangGraph reads as messages. Any other escape of the view is refused.
  *
  * @param view - The value in the JSON view.
- * @param type - The type that the value is stored with.
+ * @param type - The type of the stored value.
  */
 export function editable(view: string, type: string): Editable {
   if (view.length > LARGEST) {
@@ -100,13 +100,16 @@ function messageName(value: Exact & { kind: "object" }): string | undefined {
   return MESSAGE.exec(first[1].text)?.[1];
 }
 
-/** The `lc` form of a message: without its `type`, which the class says, and without nulls. */
+/**
+ * Return the `lc` form of a message: without its `type`, which the class implies, and without
+ * nulls.
+ */
 function asMessage(name: string, fields: [string, Exact][], path: string, json: boolean): Exact {
   const kept = fields.filter(
     ([key, one]) =>
       key !== "$type" && key !== "type" && !(one.kind === "token" && one.token === "null"),
   );
-  // Within a message its own forms would be read as parts of it.
+  // Inside a message, the forms of other messages would be read as parts of the outer message.
   const marks = { messages: false };
   const kwargs = kept.map(member(path, json, marks));
   if (marks.messages) {
@@ -124,17 +127,17 @@ function asMessage(name: string, fields: [string, Exact][], path: string, json: 
   };
 }
 
-/** Channels that belong to the graph itself and not to its state. */
+/** Return whether a channel belongs to the graph itself and not to its state. */
 export function isOwn(channel: Channel): boolean {
   return /^(__|branch:|join:|start:)/.test(channel.name);
 }
 
 /**
- * Returns a version above all versions of a checkpoint, of the same kind; undefined: they are of
- * several kinds, or text that does not begin with a number.
+ * Return a version above all versions of a checkpoint, of the same kind; undefined: the versions
+ * are of several kinds, or are text that does not start with a number.
  *
- * Text versions are LangGraph's: a counter of 32 digits, and random digits that tell the branches of
- * a fork apart.
+ * Text versions are LangGraph's: a counter of 32 digits, and random digits that distinguish the
+ * branches of a fork.
  */
 export function nextVersion(channels: readonly Channel[]): Version["kind"] | undefined {
   const kinds = channels.flatMap(({ version }) => (version ? [version.kind] : []));

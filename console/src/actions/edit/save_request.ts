@@ -7,14 +7,14 @@ import { nextVersion } from "./editable_value.ts";
 
 export interface Edit {
   channel: string;
-  /** Its new value: JSON without white space. */
+  /** The new value of the channel: JSON without white space. */
   value: string;
   durability: Durability;
   /** The head of the namespace that the page showed; undefined: any. */
   expectedHead: string | undefined;
 }
 
-/** Why an edit of a checkpoint cannot be saved; undefined: it can. */
+/** Return the reason why an edit of a checkpoint cannot be saved; undefined: it can be saved. */
 export function refusalOf(checkpoint: Checkpoint): string | undefined {
   const channels = checkpoint.state?.channels ?? [];
   if (!nextVersion(channels)) {
@@ -35,13 +35,14 @@ export function refusalOf(checkpoint: Checkpoint): string | undefined {
 }
 
 /**
- * Returns what saves `edit` on top of a checkpoint, as `update_state` of LangGraph writes it.
+ * Return the request that saves `edit` on top of a checkpoint, as `update_state` of LangGraph does.
  *
- * All other channels keep content and version, and what the nodes have seen stays: so the graph runs
- * the tasks next that it would have run. `updated_channels` stays absent, as `update_state` leaves it;
- * LangGraph runs only nodes that wait for one of the named channels.
+ * All other channels keep content and version, and `versions_seen` stays unchanged, so that the
+ * graph next runs the same tasks as before the edit. `updated_channels` stays absent, as
+ * `update_state` leaves it; with it, LangGraph would run only nodes that wait for one of the named
+ * channels.
  *
- * @param checkpoint - The checkpoint in `VIEW_FULL`, of which `refusalOf` says nothing.
+ * @param checkpoint - The checkpoint in `VIEW_FULL`, without a refusal by `refusalOf`.
  */
 export function saveRequest(
   checkpoint: Checkpoint,
@@ -94,7 +95,7 @@ function metadata(checkpoint: Checkpoint): Json {
     parents: parents ?? {},
   };
   if (counters && typeof counters === "object" && !Array.isArray(counters)) {
-    // LangGraph counts the updates and steps since it stored a delta channel whole.
+    // LangGraph counts the updates and steps since it last stored a whole delta channel.
     after["counters_since_delta_snapshot"] = Object.fromEntries(
       Object.entries(counters).map(([name, pair]) => [name, oneStepMore(pair)]),
     );

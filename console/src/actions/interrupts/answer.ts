@@ -1,10 +1,10 @@
-/** The answer that a filled form makes, as the framework of the question reads it. */
+/** The answer of a filled form, in the format of the question's framework. */
 import type { Json } from "../../parts/json_tree.tsx";
 import { type Decision, type Form, type FormField, isObject, type Review } from "./form.ts";
 
-/** What a person decided about one review. */
+/** A person's decision about one review. */
 export interface Decided {
-  /** Position in `Review.decisions`; undefined: nothing yet. */
+  /** Position in `Review.decisions`; undefined: no decision yet. */
   decision: number | undefined;
   text: string;
   /** JSON text of the arguments. */
@@ -12,9 +12,9 @@ export interface Decided {
 }
 
 /**
- * Returns the answer that decisions make, as the framework of the question reads it.
+ * Return the answer of the decisions, in the format of the question's framework.
  *
- * @throws FormProblem - A decision is missing, or what goes with it.
+ * @throws FormProblem - A decision is missing, or its text or arguments are.
  */
 export function answerOfReviews(form: Form & { kind: "reviews" }, decided: Decided[]): Json {
   const answers = form.reviews.map((review, index) => {
@@ -62,10 +62,10 @@ function argsOf(review: Review, own: Decided): Json {
 }
 
 /**
- * Returns the answer that the texts of fields make.
+ * Return the answer in the texts of the fields.
  *
- * @param texts - Text of each field, by position; of a choice, the position of the option.
- * @throws FormProblem - A field that is required is empty, or a text does not fit its field.
+ * @param texts - Text of each field, by position; for a choice, the position of the option.
+ * @throws FormProblem - A required field is empty, or a text does not fit its field.
  */
 export function answerOfFields(form: Form & { kind: "fields" }, texts: string[]): Json {
   const filled = form.fields.map((field, index): [string, Json | undefined] => [
@@ -109,7 +109,7 @@ function typed(field: FormField, text: string): Json | undefined {
   }
 }
 
-/** What was typed makes no answer. */
+/** The typed texts do not make a valid answer. */
 export class FormProblem extends Error {}
 
 function parsed(text: string, problem: string): Json {

@@ -103,7 +103,7 @@ interface ReviewControlProps {
   onChange: (decided: Decided) => void;
 }
 
-/** Decides about one call of a tool. */
+/** The controls for the decision about one call of a tool. */
 export function ReviewControl({ review, decided, onChange }: ReviewControlProps) {
   const decision = decided.decision === undefined ? undefined : review.decisions[decided.decision];
   const edits = decision?.takes === "args";

@@ -1,20 +1,20 @@
 /**
  * The form that fits a question of an agent, and the answer that the filled form makes.
  *
- * | the question | the form |
- * |---|---|
- * | has a JSON schema: the graph's `response_schema`, or `schema` `response_schema` `requested_schema` `requestedSchema` in the question, or it is one (`type` "object" and `properties`) | the fields of the schema |
- * | `action_request` and `config`: LangChain's `HumanInterrupt`, or a list of them | accept, edit, respond, ignore, as allowed |
- * | `action_requests` and `review_configs`: LangChain's `HumanInTheLoopMiddleware` | approve, edit, reject, respond, as allowed |
- * | `options`, `choices` or `answers`, a list | radio buttons |
- * | `type` "boolean", "string", "number" or "integer" | yes and no, a text, a number |
- * | a text, or an object with a text under `question` `message` `prompt` `query` `text` `title` | a text |
- * | anything else | JSON |
+ * | the question | the form | |---|---| | has a JSON schema: the graph's `response_schema`, or
+ * `schema` `response_schema` `requested_schema` `requestedSchema` in the question, or it is one
+ * (`type` "object" and `properties`) | the fields of the schema | | `action_request` and `config`:
+ * LangChain's `HumanInterrupt`, or a list of them | accept, edit, respond, ignore, as allowed | |
+ * `action_requests` and `review_configs`: LangChain's `HumanInTheLoopMiddleware` | approve, edit,
+ * reject, respond, as allowed | | `options`, `choices` or `answers`, a list | radio buttons | |
+ * `type` "boolean", "string", "number" or "integer" | yes and no, a text, a number | | a text, or
+ * an object with a text under `question` `message` `prompt` `query` `text` `title` | a text | |
+ * anything else | JSON |
  *
  * A form has at most 100 fields, options or calls, and a question that needs more is answered with
- * JSON. Any question can also be answered with any JSON. A question in the JSON view is read as what it was
- * saved from: keys lose the escape "$$", and objects of Python are their fields. With other escapes it
- * gets the form for JSON, because they cannot be part of an answer.
+ * JSON. Any question can also be answered with any JSON. A question in the JSON view is read as the
+ * saved value: keys lose the escape "$$", and objects of Python are their fields. A question with
+ * other escapes gets the form for JSON, because an answer cannot contain these escapes.
  */
 import type { Json } from "../../parts/json_tree.tsx";
 
@@ -29,16 +29,16 @@ export interface FormField {
   required: boolean;
   kind: "text" | "long" | "number" | "integer" | "boolean" | "choice" | "json";
   options: { label: string; value: Json }[];
-  /** What the control has at first. */
+  /** Initial text of the control. */
   initial: string;
 }
 
-/** One thing that a person decides about a call of a tool. */
+/** A possible decision about a call of a tool. */
 export interface Decision {
-  /** As it is written in the answer. */
+  /** Name of the decision in the answer. */
   type: string;
   label: string;
-  /** What the person writes besides: nothing, text, or the changed arguments. */
+  /** Further input of the person: nothing, text, or the changed arguments. */
   takes: "nothing" | "text" | "args";
 }
 
@@ -60,7 +60,9 @@ const MOST = 100; // fields, options or calls in a form
 const TEXT_KEYS = ["question", "message", "prompt", "query", "text", "title", "description"];
 const SCHEMA_KEYS = ["schema", "response_schema", "requested_schema", "requestedSchema"];
 
-/** The words of a question that stand above its form; empty: it has none. */
+/**
+ * Return the text of a question that stands above its form; empty: the question has no such text.
+ */
 export function headline(question: Json): string {
   if (typeof question === "string") {
     return question;
@@ -72,7 +74,7 @@ export function headline(question: Json): string {
   return key ? (question[key] as string) : "";
 }
 
-/** Returns the form for a question, by the table above. */
+/** Return the form for a question, by the table above. */
 export function formOf(question: Json, schema?: Json): Form {
   const asked = unescaped(question);
   const given = schema === undefined ? undefined : unescaped(schema);
@@ -83,7 +85,7 @@ export function formOf(question: Json, schema?: Json): Form {
   return found && sizeOf(found) <= MOST ? found : { kind: "json" };
 }
 
-/** Controls of the largest part of a form. */
+/** Return the number of controls in the largest part of a form. */
 function sizeOf(form: Form): number {
   if (form.kind === "fields") {
     return Math.max(form.fields.length, ...form.fields.map((one) => one.options.length));
@@ -91,7 +93,9 @@ function sizeOf(form: Form): number {
   return form.kind === "reviews" ? form.reviews.length : 0;
 }
 
-/** A value without the escapes of the JSON view; undefined: it has some that JSON cannot hold. */
+/**
+ * Return a value without the escapes of the JSON view; undefined: JSON cannot represent an escape.
+ */
 function unescaped(value: Json): Json | undefined {
   if (Array.isArray(value)) {
     const items = value.map(unescaped);
@@ -137,7 +141,9 @@ function schemaForm(schema: Json): Form | undefined {
   return field.kind === "json" ? undefined : { kind: "fields", whole: true, fields: [field] };
 }
 
-/** A part of a schema: where it refers to a definition, that; where it may be null too, the other. */
+/**
+ * Return the definition that a part of a schema refers to, or the other type of a nullable part.
+ */
 function resolved(part: Json, schema: JsonObject): JsonObject {
   if (!isObject(part)) {
     return {};
@@ -215,7 +221,7 @@ function simpleForm(question: Json): Form | undefined {
   return headline(question) ? whole({ kind: "long" }) : undefined;
 }
 
-/** An option is its own answer, unless it is an object that has a value besides its label. */
+/** An option is its own answer, unless the option is an object with a value besides its label. */
 function optionOf(option: Json): FormField["options"][number] {
   if (isObject(option)) {
     const label = [option["label"], option["title"], option["name"]].find(

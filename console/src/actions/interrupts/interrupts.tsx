@@ -1,4 +1,4 @@
-/** What a checkpoint's tasks ask a person, each with a form for the answer. */
+/** The questions of a checkpoint's tasks, each with a form for the answer. */
 import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
 import { type NamespaceHead, type Thread, ThreadState } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
@@ -92,7 +92,7 @@ function withAnswers({ places, open, thread }: Found, isRootHead: boolean) {
   }));
 }
 
-/** Says that a graph does not continue from here by itself. */
+/** A note that a graph does not continue from this checkpoint by itself. */
 function NotHead({ place, thread }: { place: Ref; thread: Thread | undefined }) {
   const head = headOf(thread, place.checkpointNs);
   if (!head) {
@@ -116,7 +116,7 @@ interface AskedProps {
   onAnswered: () => void;
 }
 
-/** One question: with its stored answer, or with a form. */
+/** One question with its stored answer, or with a form. */
 function Asked({ stored, onAnswered, ...shared }: AskedProps) {
   const [again, setAgain] = useState(false);
   if (stored && !again) {
@@ -131,9 +131,9 @@ function Asked({ stored, onAnswered, ...shared }: AskedProps) {
 
 interface Found {
   thread: Thread | undefined;
-  /** Number of questions that are open, or answered and not yet used. */
+  /** Number of questions that are open, or whose answer is not used yet. */
   open: number;
-  /** Where the first of them are asked. */
+  /** Where the first questions are asked. */
   places: Place[];
 }
 
@@ -144,10 +144,10 @@ interface Place {
 }
 
 /**
- * Finds the checkpoint of the task that asks each question, as it is now.
+ * Find the current checkpoint of the task that asks each question.
  *
- * If the task is in a subgraph, what waits here is the task that runs the subgraph, and the one that
- * asks is in the subgraph's own namespace. The only question is answered here in any case.
+ * If the task is in a subgraph, the waiting task runs the subgraph, and the asking task is in the
+ * subgraph's own namespace. The only question is answered at the waiting checkpoint in any case.
  */
 async function findPlaces(
   checkpoint: Checkpoint,
@@ -159,7 +159,7 @@ async function findPlaces(
   const { thread } = await threads.getThread({ threadId: ref.threadId }, { signal });
   const here = await loadFirst(ref, View.JSON, signal);
   const still = openQuestions(here);
-  // Of a question that is too large for the first frame, only the task is known.
+  // For a question that is too large for the first frame, only the task is known.
   const keys = new Set(still.map(keyOf));
   const tasks = new Set(still.filter((one) => one.value === undefined).map((one) => one.taskId));
   const open = questions.filter((one) => keys.has(keyOf(one)) || tasks.has(one.taskId));

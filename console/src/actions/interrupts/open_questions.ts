@@ -1,9 +1,9 @@
 /**
  * Questions that a checkpoint waits for, and the writes that answer them.
  *
- * A question is a pending write of a task on the channel `__interrupt__`, its answer one on
- * `__resume__`: of no task if only one question is open, else of the task that asks. LangGraph itself
- * keeps both in this form, and docs/json-view.md describes it.
+ * A question is a pending write of a task on the channel `__interrupt__`. Its answer is a pending
+ * write on `__resume__`: of no task if only one question is open, else of the task that asks.
+ * LangGraph itself stores both in this form, and docs/json-view.md describes it.
  */
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
@@ -15,27 +15,27 @@ import type { Json } from "../../parts/json_tree.tsx";
 export const NO_TASK = "00000000-0000-0000-0000-000000000000";
 const INTERRUPT = "__interrupt__";
 const RESUME = "__resume__";
-/** Channels with the state of a task. Any other write means that the task ended. */
+/** Channels with the state of a task. A write to any other channel means that the task ended. */
 const OF_CONTROL = new Set([INTERRUPT, RESUME, "__error__", "__error_source_node__"]);
 
 /** A question that waits for an answer. */
 export interface Question {
-  /** Its ID; empty if the framework gave it no readable one. */
+  /** ID of the question; empty if the framework gave it no readable ID. */
   id: string;
-  /** What is asked, in the JSON view; undefined: it is too large to be shown. */
+  /** The question in the JSON view; undefined: it is too large to be shown. */
   value: Json | undefined;
   /** JSON schema of the answer, if the graph gave one. */
   schema: Json | undefined;
   /** The task that asks. */
   taskId: string;
-  /** Its place in the graph. */
+  /** Position of the task in the graph. */
   taskPath: string;
 }
 
 /**
- * Returns the questions that wait in a checkpoint, which was read in the JSON view.
+ * Return the questions that wait in a checkpoint, read in the JSON view.
  *
- * A task waits until it has written something else or its checkpoint has a successor, so an answered
+ * A task waits until it has written something else or another checkpoint follows, so an answered
  * task waits until its graph has continued.
  */
 export function openQuestions(checkpoint: Checkpoint): Question[] {
@@ -59,7 +59,7 @@ export function openQuestions(checkpoint: Checkpoint): Question[] {
   return [...found.values()];
 }
 
-/** The JSON of a write; undefined: the answer of the server left it out. */
+/** Return the JSON of a write; undefined: the server's answer left it out. */
 export function jsonOf(write: PendingWrite): Json | undefined {
   return write.content.case === "value"
     ? (JSON.parse(new TextDecoder().decode(write.content.value.data)) as Json)
@@ -85,22 +85,24 @@ function questionsOf(write: PendingWrite): Question[] {
   });
 }
 
-/** An answer that is stored. */
+/** A stored answer. */
 export interface Answer {
   value: Json | undefined;
-  /** It can be replaced as long as the graph has not continued. */
+  /** Whether the answer can be replaced, because the graph has not continued. */
   replaceable: boolean;
 }
 
 /**
- * Returns the stored answer to a question; undefined: it is open.
+ * Return the stored answer to a question; undefined: the question is open.
  *
- * Which of a question and an answer of one task came first is not in the checkpoint. If the thread,
- * whose head this checkpoint is, is still interrupted and nothing else is asked, the question is newer.
+ * The checkpoint does not record whether the question or the answer of one task came first. If this
+ * checkpoint is the head of a thread that is still interrupted, and no other question is asked, the
+ * question is newer.
  *
  * @param place - The checkpoint at which the task asks.
- * @param several - More than one question waits.
- * @param stillWaits - The thread waits for an answer at this checkpoint, as the server says.
+ * @param several - Whether more than one question waits.
+ * @param stillWaits - Whether the thread waits for an answer at this checkpoint, according to the
+ *   server.
  */
 export function storedAnswer(
   place: Checkpoint,
@@ -123,16 +125,17 @@ export function storedAnswer(
   return { value, replaceable: true };
 }
 
-/** A task keeps a list of all its answers. */
+/** A task has a list of all its answers. */
 function lastOf(answers: Json | undefined): Json | undefined {
   return Array.isArray(answers) ? answers.at(-1) : answers;
 }
 
 /**
- * Returns the namespaces in which a task may ask, innermost first, and their latest checkpoints.
+ * Return the namespaces in which a task may ask, innermost first, and their latest checkpoints.
  *
- * A subgraph's namespace is its parent's, a "|" and the name of the node that runs it. Then come ":"
- * and the ID of that node's task, unless the subgraph keeps its state between calls.
+ * A subgraph's namespace is its parent's namespace, a "|", and the name of the node that runs the
+ * subgraph. A ":" and the ID of that node's task follow, unless the subgraph keeps its state
+ * between calls.
  */
 export function innerHeads(
   thread: Thread | undefined,
@@ -151,11 +154,12 @@ export function innerHeads(
 }
 
 /**
- * Returns the request that saves an answer.
+ * Return the request that saves an answer.
  *
  * @param place - The checkpoint at which the task asks.
- * @param several - More than one question waits: the answer goes to the task, in a list.
- * @param answer - JSON text; not `null`, which is no answer for LangGraph.
+ * @param several - Whether more than one question waits: the answer then goes to the task, in a
+ *   list.
+ * @param answer - JSON text; not `null`, which LangGraph does not accept as an answer.
  */
 export function answerRequest(
   place: Checkpoint,

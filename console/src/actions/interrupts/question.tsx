@@ -1,4 +1,4 @@
-/** One question of an agent: what it asks, and the form for the answer or the answer itself. */
+/** One question of an agent, with the form for the answer, or the answer itself. */
 import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
 import { Ask } from "../../parts/ask.tsx";
@@ -16,19 +16,19 @@ import { Control, ReviewControl } from "./fields.tsx";
 import { type Form, formOf, headline } from "./form.ts";
 import { type Answer, answerRequest, type Question } from "./open_questions.ts";
 
-const LONGEST_HEADLINE = 2000; // characters; the tree below has the rest
+const LONGEST_HEADLINE = 2000; // characters; the tree below shows the rest
 
 interface QuestionProps {
   /** The checkpoint at which the task asks. */
   place: Checkpoint;
   question: Question;
-  /** Other questions wait too. */
+  /** Whether other questions wait too. */
   several: boolean;
-  /** Graphs continue from this checkpoint. */
+  /** Whether graphs continue from this checkpoint. */
   isHead: boolean;
 }
 
-/** What is asked: in words, and as a tree if it is more than words. */
+/** The question: as text, and as a tree if it has more than text. */
 function Asks({ question, open = 0 }: { question: Question; open?: number }) {
   if (question.value === undefined) {
     return <p>The question is too large to be shown. Load the checkpoint with a client.</p>;
@@ -44,7 +44,7 @@ function Asks({ question, open = 0 }: { question: Question; open?: number }) {
   );
 }
 
-/** Whether a question has nothing but words that are shown whole. */
+/** Return whether a question has only text that is shown whole. */
 function isOnly(words: string, question: Json): boolean {
   const members = typeof question === "object" && question !== null ? Object.keys(question) : [];
   return words !== "" && words.length <= LONGEST_HEADLINE && members.length <= 1;
@@ -76,7 +76,7 @@ export function Answered(props: QuestionProps & { stored: Answer; onReplace: () 
   );
 }
 
-/** How the agent goes on: the console runs no graphs. */
+/** How to continue the agent: the console runs no graphs. */
 function Continue({ place, isHead }: QuestionProps) {
   const { threadId, checkpointNs, checkpointId } = placeOf(place.ref);
   const code = continueCode(threadId, isHead || checkpointNs ? "" : checkpointId);

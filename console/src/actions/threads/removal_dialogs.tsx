@@ -1,4 +1,4 @@
-/** Prune and delete a thread: what cannot be undone. */
+/** Prune and delete a thread: the changes that cannot be undone. */
 import { Durability } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { PruneStrategy } from "@contract/thread_service_pb.js";
@@ -53,7 +53,7 @@ export function DeleteDialog({ thread, onClose }: RemovalDialogProps) {
   const [typed, setTyped] = useState("");
   const [durability, setDurability] = useState(Durability.JOURNALED);
   const remove = async () => {
-    // An ID may have characters that nobody can type; what is shown for them counts too.
+    // An ID may have characters that nobody can type, so the displayed form is accepted too.
     if (typed !== threadId && typed !== visible(threadId)) {
       throw new InputError("This is not the ID of the thread. Nothing was deleted.");
     }

@@ -1,4 +1,4 @@
-/** What can be done with a whole thread: copy, capture, search, retention, delete. */
+/** The actions on a whole thread: copy, capture, search, retention, delete. */
 import type { Thread } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
 import "../actions.css";

@@ -1,4 +1,4 @@
-/** Copy a thread, set its retention, and whether search finds it. */
+/** Copy a thread, set its retention, and set whether search finds it. */
 import { Durability } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
