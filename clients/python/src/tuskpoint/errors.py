@@ -58,7 +58,7 @@ class InvalidDescriptor(InvalidRequest, ValueError):
 
 
 class DescriptorMismatch(InvalidRequest):
-    """The descriptor names another checkpoint than its blob holds: get the original descriptor."""
+    """The descriptor names another checkpoint than its blob has: get the original descriptor."""
 
     @property
     def field(self) -> str:

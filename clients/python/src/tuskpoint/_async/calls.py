@@ -25,7 +25,7 @@ from .transport import AsyncTransport
 
 
 class AsyncCalls(AsyncTransport):
-    """Calls that need more than one request and one answer; `unary` makes all others.
+    """Calls that need more than one request and one answer. `unary` makes all other calls.
 
     Args:
         options: Target, timeouts, and most bytes of values to keep.

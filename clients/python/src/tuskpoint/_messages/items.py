@@ -77,9 +77,9 @@ class FoundItems(list[ItemRecord]):
     """
 
     def __init__(
-        self, found: Iterable[ItemRecord] = (), *, warnings: tuple[SearchWarning, ...] = ()
+        self, items: Iterable[ItemRecord] = (), *, warnings: tuple[SearchWarning, ...] = ()
     ) -> None:
-        super().__init__(found)
+        super().__init__(items)
         self.warnings = warnings
 
 
@@ -147,7 +147,7 @@ def searching(
 
 
 def page_of(request: store.SearchItemsRequest, count: int) -> store.SearchItemsRequest:
-    """Return the request for the next page of a search that has returned `found` items."""
+    """Return the request for the next page of a search that has returned `count` items."""
     page = store.SearchItemsRequest()
     page.CopyFrom(request)
     page.offset = min(request.offset + count, MAX_LIMIT)
@@ -158,7 +158,7 @@ def page_of(request: store.SearchItemsRequest, count: int) -> store.SearchItemsR
 def namespaces_page(
     request: store.ListItemNamespacesRequest, count: int
 ) -> store.ListItemNamespacesRequest:
-    """Return the request for the next page of a listing that has returned `found` namespaces."""
+    """Return the request for the next page of a listing that has returned `count` namespaces."""
     page = store.ListItemNamespacesRequest()
     page.CopyFrom(request)
     page.offset = min(request.offset + count, MAX_LIMIT)

@@ -26,7 +26,7 @@ from .transport import SyncTransport
 
 
 class SyncCalls(SyncTransport):
-    """Calls that need more than one request and one answer; `unary` makes all others.
+    """Calls that need more than one request and one answer. `unary` makes all other calls.
 
     Args:
         options: Target, timeouts, and most bytes of values to keep.

@@ -60,11 +60,11 @@ class SyncThreads(SyncPart):
             agent_id: Only threads that this agent drives. Default: all agents.
             label: Only threads that have a checkpoint with this label.
             state: Only threads in this state.
-            changed_after: Only threads that changed at this time or later; without a time zone it
-                is in UTC.
+            changed_after: Only threads that changed at this time or later; a time without a time
+                zone is in UTC.
             changed_before: Only threads whose last change was earlier.
-            latest_first: Yield them by their last change, the latest first. A thread that changes
-                meanwhile may be missing.
+            latest_first: Whether to yield threads by their last change, latest first. A thread that
+                changes during the listing may be missing.
         """
         request = requests.thread_listing(
             agent_id, label, state, changed_after, changed_before, latest_first=latest_first
@@ -78,7 +78,7 @@ class SyncThreads(SyncPart):
             request.page_token = page.next_page_token
 
     def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
-        """Delete a thread with all its namespaces; return how many checkpoints it had."""
+        """Delete a thread with all its namespaces; return the number of its checkpoints."""
         request = requests.deletion(thread_id, durability)
         deleted = self._calls.unary(methods.DELETE_THREAD, request)
         self._memory.forget(thread_id)
@@ -91,11 +91,11 @@ class SyncThreads(SyncPart):
         *,
         durability: DurabilityName = "journaled",
     ) -> None:
-        """Set the time after its last change at which a thread is deleted.
+        """Set a thread's retention: the time after its last change at which it is deleted.
 
         Args:
             thread_id: The thread.
-            retention: The time, in whole seconds, at least one; `None` keeps the thread.
+            retention: The time, in whole seconds, at least one second; `None` keeps the thread.
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
@@ -113,7 +113,7 @@ class SyncThreads(SyncPart):
 
         Args:
             thread_id: The thread.
-            searchable: Whether search finds it.
+            searchable: Whether search finds the thread's checkpoints.
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
@@ -125,7 +125,7 @@ class SyncThreads(SyncPart):
     def copy(
         self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"
     ) -> int:
-        """Copy a thread into one that has no checkpoints; return how many were copied.
+        """Copy a thread into one that has no checkpoints; return the number of copied checkpoints.
 
         Raises:
             NotFound: There is no such thread.
@@ -141,11 +141,12 @@ class SyncThreads(SyncPart):
         keep: requests.Keep = "latest",
         durability: DurabilityName = "journaled",
     ) -> int:
-        """Delete old checkpoints of threads; return how many.
+        """Delete old checkpoints of threads; return their number.
 
         Args:
             thread_ids: A thread, or several. Threads that do not exist are skipped.
-            keep: "latest" keeps the latest of each namespace and what it is rebuilt from.
+            keep: "latest" keeps the latest checkpoint of each namespace and the data from which it
+                is rebuilt.
             durability: "journaled", or "certified" to wait for the blob store.
         """
         deleted = 0
@@ -157,14 +158,14 @@ class SyncThreads(SyncPart):
     def delete_runs(
         self, run_ids: str | Iterable[str], *, durability: DurabilityName = "journaled"
     ) -> int:
-        """Delete the checkpoints whose metadata has one of these `run_id`s; return how many."""
+        """Delete the checkpoints whose metadata has one of these `run_id`s; return their number."""
         deleted = 0
         for request in requests.run_deletions(run_ids, durability):
             deleted += self._calls.unary(methods.DELETE_RUNS, request).deleted_checkpoints
         return deleted
 
     def preview_retention(self, rules: Iterable[RetentionRule] = ()) -> RetentionPreview:
-        """Return what retention rules would delete now; it deletes nothing.
+        """Return what retention rules would delete now. Nothing is deleted.
 
         Args:
             rules: The rules, at most 100. Default: the rules in the server's retention file.
@@ -173,12 +174,12 @@ class SyncThreads(SyncPart):
         return previewed(self._calls.unary(methods.PREVIEW_RETENTION, request))
 
     def erase(self, thread_ids: str | Iterable[str]) -> Receipt:
-        """Delete threads, wait until that is certified, and return a signed receipt.
+        """Delete threads, wait until the deletion is certified, and return a signed receipt.
 
         Needs the scope "admin".
 
         Args:
-            thread_ids: A thread, or several, at most 1,000. Those that do not exist are in the
+            thread_ids: A thread, or several, at most 1,000. Threads that do not exist are in the
                 receipt with 0 checkpoints.
         """
         request = erasure(thread_ids)
@@ -203,12 +204,13 @@ class SyncThreads(SyncPart):
             request.page_token = page.next_page_token
 
     def store_manifest(self, thread_id: str) -> Location | None:
-        """Store a thread's manifest as a blob of its own and return its location.
+        """Store a thread's manifest as a separate blob and return its location.
 
-        `tuskpoint audit manifest` and `tuskpoint-server recover` read the blob; nothing renews it.
+        `tuskpoint audit manifest` and `tuskpoint-server recover` read the blob. No server renews
+        it.
 
         Returns:
-            `None` if nothing of the thread is certified.
+            The location; `None` if no checkpoint of the thread is certified.
 
         Raises:
             NotFound: There is no such thread.

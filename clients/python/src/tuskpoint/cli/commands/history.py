@@ -276,7 +276,7 @@ def diff(
     ] = 1_000,
     all_channels: AllChannels = False,
 ) -> None:
-    """Show what differs between the states of two checkpoints, in the JSON view."""
+    """Show the differences between the states of two checkpoints, in the JSON view."""
     client = cli.client
     comparison = client.diff(
         thread_id,

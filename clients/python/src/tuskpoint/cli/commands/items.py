@@ -222,7 +222,7 @@ def delete(
     durability: Durability = JOURNALED,
     yes: Yes = False,
 ) -> None:
-    """Delete items of a namespace: all, or none. It asks first."""
+    """Delete items of a namespace: all, or none. The command asks first."""
     from ..._messages.items import ItemChange
 
     records = _found(cli, namespace, list(dict.fromkeys(keys)))

@@ -37,7 +37,7 @@ def _named(records: list[ThreadRecord]) -> str:
 def delete(
     cli: Session, thread_ids: Threads, durability: Durability = JOURNALED, yes: Yes = False
 ) -> None:
-    """Delete threads with all their checkpoints. It asks first."""
+    """Delete threads with all their checkpoints. The command asks first."""
     records = [cli.client.thread(thread_id) for thread_id in dict.fromkeys(thread_ids)]
     cli.confirm(f"Delete {_named(records)}", is_agreed=yes)
     for record in records:
@@ -51,9 +51,9 @@ def delete(
 def prune(
     cli: Session, thread_ids: Threads, durability: Durability = JOURNALED, yes: Yes = False
 ) -> None:
-    """Delete all checkpoints of threads but the latest of each namespace. It asks first.
+    """Delete all checkpoints of threads but the latest of each namespace. The command asks first.
 
-    What the latest checkpoints are rebuilt from stays too.
+    The data from which the latest checkpoints are rebuilt stays too.
     """
     # The service ignores missing threads; a person needs the error.
     records = [cli.client.thread(thread_id) for thread_id in dict.fromkeys(thread_ids)]
@@ -75,7 +75,7 @@ def delete_runs(
     durability: Durability = JOURNALED,
     yes: Yes = False,
 ) -> None:
-    """Delete the checkpoints of runs, in all threads. It asks first.
+    """Delete the checkpoints of runs, in all threads. The command asks first.
 
     A checkpoint belongs to the run that `run_id` in its metadata names.
     """
@@ -119,7 +119,7 @@ def erase(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Delete threads for good, and print signed receipts. It asks first.
+    """Delete threads for good, and print signed receipts. The command asks first.
 
     With --metadata: every thread that has a checkpoint with this metadata, such as a person's.
     """

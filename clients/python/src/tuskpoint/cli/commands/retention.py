@@ -121,7 +121,7 @@ def preview(
     ] = "default",
     limit: Limit = None,
 ) -> None:
-    """Show what retention rules would delete now. It deletes nothing."""
+    """Show what retention rules would delete now. The command deletes nothing."""
     rules = _rules(cli.read(file, "the rules"), tenant) if file is not None else []
     if file is not None and not rules:
         raise CommandError(

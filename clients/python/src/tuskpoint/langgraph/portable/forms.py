@@ -182,7 +182,7 @@ def _zone_key(zone: ZoneInfo) -> str:
 
 
 class Forms:
-    """The forms of the library's types, and of those that the caller allows.
+    """Forms of the library's types, and of the types that the caller allows.
 
     Args:
         types: Enums, dataclasses, named tuples and models of pydantic.

@@ -135,7 +135,7 @@ async def checkpoint_resume(
 ) -> Loaded:
     """Load the latest checkpoint of a thread, to continue its work.
 
-    A long state is cut as checkpoint_load cuts it; that tool reads on.
+    A long state is cut as in checkpoint_load, which reads the remaining parts.
     """
     return await checkpoint_load(client, thread_id, max_chars=max_chars)
 
@@ -174,8 +174,8 @@ async def checkpoint_diff(
 ) -> Difference:
     """Compare the states of two checkpoints of a thread.
 
-    The keys are a channel and the JSON Pointer of what differs inside it. The server cuts long
-    values; these are shown as text.
+    Each key is a channel and the JSON Pointer of the difference inside the channel. The server cuts
+    long values; cut values are shown as text.
     """
     diff = await client.diff(
         thread_id, id_a, id_b, checkpoint_ns=checkpoint_ns, max_changes=_MAX_CHANGES

@@ -30,7 +30,7 @@ async def checkpoint_fork(
     source_checkpoint_id: Annotated[str, Field(description="The checkpoint to start from.")],
     new_thread_id: NewThreadId,
 ) -> Forked:
-    """Start a new thread from a checkpoint of another one, which does not change."""
+    """Start a new thread from a checkpoint of another thread, which does not change."""
     fork = await client.fork(source_thread_id, source_checkpoint_id, new_thread_id=new_thread_id)
     return Forked(
         source=fork.forked_from,
@@ -76,7 +76,7 @@ async def handoff_checkpoint(
         ),
     ] = "",
 ) -> Handoff:
-    """Store all that continuing from a checkpoint needs as one blob; return its descriptor.
+    """Store all that is needed to continue from a checkpoint as one blob; return its descriptor.
 
     Another agent gives the descriptor to adopt_checkpoint, on any server with the same blob store.
     """

@@ -136,7 +136,7 @@ async def thread_history(
 ) -> History:
     """List what happened in a thread, oldest first: saves, answers, labels, deletions, hand-offs.
 
-    It takes a second, because it waits that long for more.
+    The call takes a second, because it waits that long for further changes.
     """
     events: list[Event] = []
     more, room = False, PAGE_CHARS

@@ -169,7 +169,7 @@ def audit_descriptor(
     report: ReportOption = None,
     text: TextOption = None,
 ) -> None:
-    """Check the blob of a hand-off, and that it holds what the descriptor says."""
+    """Check the blob of a hand-off, and that it has the checkpoint that the descriptor names."""
     _needs_libraries()
     from ...._messages.lineage.handoffs import read_descriptor
     from ....audit.checks import descriptor as audits

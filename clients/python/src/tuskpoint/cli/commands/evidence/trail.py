@@ -30,7 +30,7 @@ def trail(
     ] = None,
     limit: Limit = None,
 ) -> None:
-    """Show who called what, the latest last, and check that nothing was changed or left out."""
+    """Show calls and callers, latest last, and check that no entry was changed or left out."""
     entries = (
         entry
         for entry in cli.client.trail()

@@ -75,10 +75,10 @@ def lineage(
     checkpoint_ns: Namespace = "",
     limit: Limit = None,
 ) -> None:
-    """Show what a thread or a checkpoint comes from, and what came from it.
+    """Show the origins of a thread or a checkpoint, and everything that was created from it.
 
-    Of a thread: the threads that it was forked, adopted or restored from, and those made from it.
-    Of a checkpoint: also the checkpoints that lead to it, and its children.
+    For a thread: the threads that it was forked, adopted or restored from, and the threads that
+    were created from it. For a checkpoint: also the checkpoints that lead to it, and its children.
     """
     whole = cli.client.lineage(thread_id)
     ancestors, descendants = _steps(whole.ancestors), _steps(whole.descendants)

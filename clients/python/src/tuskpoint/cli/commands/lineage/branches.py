@@ -166,9 +166,10 @@ def restore(
     durability: Durability = JOURNALED,
     yes: Yes = False,
 ) -> None:
-    """Go back to a checkpoint of a thread, or to a snapshot of several.
+    """Restore a checkpoint of a thread, or a snapshot of several threads.
 
-    It shows what would change, and asks. The earlier state is appended, as by `rollback`.
+    The command shows what would change, and asks first. It appends the earlier state, as
+    `rollback` does.
     To leave the threads as they are, use `fork` and `snapshot restore`.
     """
     from ...._messages.lineage.snapshots import SnapshotRecord

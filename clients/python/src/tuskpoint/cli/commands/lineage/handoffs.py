@@ -65,7 +65,7 @@ def handoff(
     ] = "",
     checkpoint_ns: Namespace = "",
 ) -> None:
-    """Store what is needed to continue from a checkpoint, and print its descriptor."""
+    """Store everything that is needed to continue from a checkpoint; print the descriptor."""
     client = cli.client
     checkpoint_id = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
     with progress(cli.out, "storing the hand-off"):

@@ -107,7 +107,7 @@ def list_snapshots(
 
 @command("show", within=SNAPSHOTS)
 def show(cli: Session, snapshot: Snapshot) -> None:
-    """Show a snapshot and what it captured."""
+    """Show a snapshot and the checkpoints that it captured."""
     record = finding.snapshot(cli.client, snapshot)
     if cli.out.is_json:
         cli.out.object(shapes.record(record))
@@ -190,7 +190,7 @@ def restore_members(
 def delete(
     cli: Session, snapshot: Snapshot, durability: Durability = JOURNALED, yes: Yes = False
 ) -> None:
-    """Delete a snapshot; threads restored from it stay. It asks first."""
+    """Delete a snapshot. Threads restored from it stay. The command asks first."""
     record = finding.snapshot(cli.client, snapshot)
     members = counted(len(record.members), "thread")
     cli.confirm(f"Delete snapshot {record.snapshot_id} of {members}", is_agreed=yes)
