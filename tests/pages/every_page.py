@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,8 @@ OWN_TESTS: Mapping[str, str] = {
 LANGUAGES = {"sh", "text", "python", "ts", "js", "go", *configuration.CHECKS}
 OWN_LANGUAGES = {key: {"console"} for key in ("command-line.md", "command-line-reference.md")}
 """Languages that only the test of a page reads."""
+FOREIGN = ("curl", "jq", "openssl", "zstd")
+"""Programs that pages run as they are; `tests.pages.whole_page` has stand-ins for others."""
 COMMAND = re.compile(
     r"(?m)^(?:\$ |(?:\w+=\S+ )*"
     r"(?:\S*/)?(?:aws|buf|claude|codex|cp|curl|docker|git|helm|jq|kubectl|make|mv|npm|npx|openssl|"
@@ -74,6 +77,12 @@ def environment_of(page: str) -> Environment | None:
     """Return the environment of the framework that a page is about, if it is about one."""
     name = Path(page).stem.replace("-", "_") if page.startswith("docs/agents/") else ""
     return next((each for each in ENVIRONMENTS if name in each.adapters), None)
+
+
+def lacking_programs(page: str) -> list[str]:
+    """Return the programs that the commands of a page run, and that this machine lacks."""
+    text = "\n".join(block.text for block in blocks(ROOT / page) if block.language == "sh")
+    return [name for name in FOREIGN if re.search(rf"\b{name} ", text) and not shutil.which(name)]
 
 
 def unreadable(page: Path) -> Iterator[str]:

@@ -16,6 +16,7 @@ from tests.pages.every_page import (
     blocks,
     environment_of,
     has_own_test,
+    lacking_programs,
     pages,
     program_name,
     programs,
@@ -29,22 +30,6 @@ from tools.stubs import ROOT
 PAGES = pages()
 FRAMEWORKS = os.environ.get("TUSKPOINT_FRAMEWORKS", "").split()
 """Environments of frameworks that this run may use; tools/frameworks.py makes them."""
-NOT_YET = {
-    "CONTRIBUTING.md",
-    "docs/benchmarks.md",
-    "docs/project/measuring.md",
-    "docs/project/simulation-and-fuzzing.md",
-    "docs/project/suites.md",
-    "docs/servers/many-servers.md",
-    "docs/servers/postgresql.md",
-    "docs/servers/recovery.md",
-    "docs/servers/retention.md",
-    "docs/servers/troubleshooting.md",
-    "docs/testing.md",
-    "emulators/README.md",
-    "tests/interop/scenarios/README.md",
-}
-"""Pages with blocks that do not run yet."""
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +69,8 @@ def localized(language: str) -> dict[str, str]:
     return {name: with_own_ports(page, text) for name, (page, text) in programs(language).items()}
 
 
-def listed(names: list[str]) -> list[object]:
-    """Return parameters of a test, of which some may fail."""
-    late = pytest.mark.xfail(reason="does not run yet", strict=False)
-    return [pytest.param(name, marks=late) if name in NOT_YET else name for name in names]
-
-
 @pytest.mark.timeout(PAGE_SECONDS)
-@pytest.mark.parametrize("page", listed([page for page in PAGES if not has_own_test(page)]))
+@pytest.mark.parametrize("page", [page for page in PAGES if not has_own_test(page)])
 def test_the_page_runs(
     page: str,
     tmp_path: Path,
@@ -109,6 +88,8 @@ def test_the_page_runs(
         skip_without_node()
     if "go" in languages:
         skip_without_go()
+    if lacking := lacking_programs(page):
+        pytest.skip(f"needs {', '.join(lacking)} on PATH")
     compiled = {name: request.getfixturevalue(name) for name in {"go", "ts"} & languages}
     for made in compiled.values():
         assert [line for line in made.errors if program_name(page, "") in line] == []
@@ -117,7 +98,7 @@ def test_the_page_runs(
         assert reader.failed == [], printed
 
 
-@pytest.mark.parametrize("page", listed([page for page in PAGES if has_own_test(page)]))
+@pytest.mark.parametrize("page", [page for page in PAGES if has_own_test(page)])
 def test_a_page_with_a_test_of_its_own_can_be_read(page: str, undefined: list[str]) -> None:
     assert wrong(page, undefined) == []
 
