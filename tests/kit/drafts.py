@@ -70,10 +70,10 @@ def write(
     return write_of(Write(task, path, idx, channel_name, value(data), digest(data)))
 
 
-def write_of(one: Write) -> StoredWrite:
+def write_of(sent: Write) -> StoredWrite:
     """Return a write as a client sends it, not packed yet."""
-    kind, data = one.value.type, one.value.data
-    named = (one.task_id, one.idx, one.task_path, one.channel, kind, one.digest)
+    kind, data = sent.value.type, sent.value.data
+    named = (sent.task_id, sent.idx, sent.task_path, sent.channel, kind, sent.digest)
     return StoredWrite(*named, len(data), 0, 0, None, data)
 
 

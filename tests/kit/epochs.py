@@ -37,9 +37,9 @@ class Years:
         *,
         thread_id: str = "t",
         content: bytes = b"content",
-        asked: bytes = b"",
+        question: bytes = b"",
     ) -> None:
-        writes = (write("asked", asked),) if asked else ()
+        writes = (write("asked", question),) if question else ()
         await self.home.journal.save_checkpoint(
             TENANT,
             draft(checkpoint_id, parent_id, {"x": content}, thread_id=thread_id, writes=writes),

@@ -125,7 +125,7 @@ async def test_evicted_content_without_a_key_is_a_gap_that_stays(
 async def test_evicted_content_without_a_key_is_told_as_lost(
     home: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As when its blob is about to expire: no call waits for a key that no store can return."""
+    """No call waits for a key that no store can return, as for a blob that is about to expire."""
     assert await home.evict() > 0
     await damage(home, 2)
     [[segment]] = await home.ask(

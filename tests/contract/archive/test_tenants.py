@@ -128,8 +128,7 @@ async def lived(
 
     Args:
         directory: Directory of the journal.
-        neighbours: Name and content of other tenants, and the number of stages by which they are
-            ahead.
+        neighbours: Name and content of other tenants, and their lead in stages.
     """
     async with house(directory, MemoryStore(), StillClock()) as home:
         tenant = Tenant(home, TENANT, b"state")

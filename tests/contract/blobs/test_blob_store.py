@@ -181,19 +181,19 @@ async def test_missing_blob(subject: Subject) -> None:
     assert refused.value.metadata["blob_id"] == location.blob_id
 
 
-@pytest.mark.parametrize("found", [b"Content", b"conten", b"content!", b"", b"quite another blob"])
-async def test_other_bytes_never_leave(subject: Subject, found: bytes) -> None:
+@pytest.mark.parametrize("actual", [b"Content", b"conten", b"content!", b"", b"quite another blob"])
+async def test_other_bytes_never_leave(subject: Subject, actual: bytes) -> None:
     [location] = await put(subject.store, member(b"content"))
-    subject.overwrite(location, found)
+    subject.overwrite(location, actual)
     counts: list[int] = []
     with pytest.raises(Refusal) as refused:
         await subject.store.get(location, progress=counts.append)
-    assert max(counts, default=0) == len(found)
+    assert max(counts, default=0) == len(actual)
     assert refused.value.reason is Reason.BLOB_HASH_MISMATCH
     assert refused.value.metadata == {
         "blob_id": location.blob_id,
         "expected": hashlib.sha256(b"content").hexdigest(),
-        "actual": hashlib.sha256(found).hexdigest(),
+        "actual": hashlib.sha256(actual).hexdigest(),
     }
 
 

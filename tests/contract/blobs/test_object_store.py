@@ -48,7 +48,7 @@ def opened(server: S3Server, prefix: str = "") -> ObjectStore:
 async def blobs(server: S3Server) -> AsyncIterator[ObjectStore]:
     store = opened(server)
     await asyncio.to_thread(store.prepare)
-    server.asked.clear()
+    server.requests.clear()
     yield store
     await store.close()
 
@@ -59,7 +59,7 @@ def damage(server: S3Server, location: BlobLocation) -> Stored:
     return stored
 
 
-# --- what is stored ----------------------------------------------------------------------
+# --- stored objects ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("standalone", [False, True])
@@ -84,12 +84,12 @@ async def test_a_put_is_one_request_and_so_is_reading_it_back(
 ) -> None:
     members = [member(os.urandom(2000)) for _ in range(400)]
     locations = await put(blobs, *members)
-    assert [(request.method, request.headers["if-none-match"]) for request in server.asked] == [
+    assert [(request.method, request.headers["if-none-match"]) for request in server.requests] == [
         ("PUT", "*")
     ]
-    server.asked.clear()
+    server.requests.clear()
     assert await blobs.get_many(locations) == [member.data for member in members]
-    assert [request.method for request in server.asked] == ["GET"]
+    assert [request.method for request in server.requests] == ["GET"]
 
 
 async def test_members_far_apart_are_read_by_separate_requests(
@@ -98,11 +98,11 @@ async def test_members_far_apart_are_read_by_separate_requests(
     members = [member(os.urandom(700_000)) for _ in range(9)]
     locations = sorted(await put(blobs, *members), key=lambda location: location.sha256)
     data = {member.sha256: member.data for member in members}
-    server.asked.clear()
+    server.requests.clear()
     wanted = [locations[number] for number in (7, 4, 5)]
     assert await blobs.get_many(wanted) == [data[location.sha256] for location in wanted]
     ranges = [
-        request.headers["range"].removeprefix("bytes=").split("-") for request in server.asked
+        request.headers["range"].removeprefix("bytes=").split("-") for request in server.requests
     ]
     read = sum(int(end) + 1 - int(begin) for begin, end in ranges)
     assert len(ranges) == 3
@@ -114,14 +114,14 @@ async def test_a_large_pack_goes_in_parts_and_comes_back_in_ranges(
 ) -> None:
     sample = member(os.urandom(LARGE))
     [location] = await put(blobs, sample)
-    assert max(len(request.body) for request in server.asked) <= 5 << 20
-    assert sum("partNumber" in request.query for request in server.asked) == 4
-    server.asked.clear()
+    assert max(len(request.body) for request in server.requests) <= 5 << 20
+    assert sum("partNumber" in request.query for request in server.requests) == 4
+    server.requests.clear()
     counts: list[int] = []
     assert await blobs.get(location, progress=counts.append) == sample.data
     assert counts == sorted(counts)
     assert counts[-1] == LARGE
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
     assert await put(blobs, sample) == (location,)
     assert not server.uploads
 
@@ -158,7 +158,7 @@ async def test_every_blob_is_listed_and_nothing_else(server: S3Server, blobs: Ob
     assert sum(file.size for file in files) == sum(len(sample.data) for sample in members)
 
 
-# --- what goes wrong ---------------------------------------------------------------------
+# --- failures ----------------------------------------------------------------------------
 
 
 def cut(request: S3Request, do: Callable[[], Answer]) -> Answer:
@@ -201,7 +201,7 @@ async def test_a_store_that_stays_busy_is_unavailable(server: S3Server, blobs: O
         assert refusal.reason is Reason.BLOB_UNAVAILABLE
         assert "503 Service Unavailable SlowDown Please reduce" in refusal.message
         assert "\n" not in refusal.message
-    assert 3 <= sum(request.method == "PUT" for request in server.asked) <= 10
+    assert 3 <= sum(request.method == "PUT" for request in server.requests) <= 10
 
 
 async def test_a_conflict_of_puts_is_not_taken_for_a_blob(

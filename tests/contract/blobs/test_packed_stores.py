@@ -142,13 +142,13 @@ def test_the_layout_is_written_before_the_first_blob_and_kept(place: Place) -> N
         assert place.read() == {"layout": LAYOUT}
 
 
-@pytest.mark.parametrize("found", [b"tuskpoint blobs, layout 2\n", b"", b"\xff" * 1000])
-def test_another_layout_is_refused_in_one_line(place: Place, found: bytes) -> None:
-    place.write("layout", found)
+@pytest.mark.parametrize("layout", [b"tuskpoint blobs, layout 2\n", b"", b"\xff" * 1000])
+def test_another_layout_is_refused_in_one_line(place: Place, layout: bytes) -> None:
+    place.write("layout", layout)
     with pytest.raises(UnknownLayoutError) as refused:
         place.open()
     assert "\n" not in str(refused.value)
-    assert place.read() == {"layout": found}
+    assert place.read() == {"layout": layout}
 
 
 async def test_blobs_without_a_layout_are_refused(place: Place, blobs: Store) -> None:

@@ -38,7 +38,7 @@ async def test_proxy_is_asked_for_the_world(kit: PeerKit, monkeypatch: pytest.Mo
     monkeypatch.delenv("no_proxy", raising=False)
     proxy.always = instead(MALFORMED)
     await refused(kit.store("http://walrus.example").put(many(1)), Reason.BLOB_REJECTED)
-    assert len(proxy.asked) == 1
+    assert len(proxy.requests) == 1
 
 
 @pytest.mark.parametrize("suffix", ["", "/", "/v1", "/v1/blobs", "/v1/quilts/"])
@@ -47,7 +47,7 @@ async def test_url_may_go_as_far_as_the_route(kit: PeerKit, suffix: str) -> None
     store = kit.store(peer.url + suffix)
     [location] = (await store.put([member(b"one")])).locations
     assert await store.get(location) == b"one"
-    assert [request.path.split("/")[1] for request in peer.asked] == ["v1", "v1"]
+    assert [request.path.split("/")[1] for request in peer.requests] == ["v1", "v1"]
 
 
 async def test_requests_are_measured(kit: PeerKit) -> None:

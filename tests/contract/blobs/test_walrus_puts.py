@@ -39,7 +39,7 @@ async def test_pack_is_one_put_of_a_quilt_named_by_hashes(kit: PeerKit) -> None:
     store = kit.store(peer)
     first, second = member(b"one", "catalog"), member(b"\r\n--two\0")
     receipt = await store.put([first, second, first])
-    [request] = peer.asked
+    [request] = peer.requests
     assert (request.method, request.path) == ("PUT", "/v1/quilts")
     assert sorted(request.query) == [("epochs", "5"), ("permanent", "true")]
     assert "authorization" not in request.headers
@@ -87,7 +87,7 @@ async def test_apart_is_one_blob_for_each(kit: PeerKit) -> None:
 async def test_put_of_nothing_asks_nobody(kit: PeerKit) -> None:
     peer = await kit.peer()
     receipt = await kit.store(peer).put([])
-    assert (receipt.locations, receipt.blobs, peer.asked) == ((), (), [])
+    assert (receipt.locations, receipt.blobs, peer.requests) == ((), (), [])
 
 
 async def test_puts_stay_within_their_number(kit: PeerKit) -> None:
@@ -117,7 +117,7 @@ async def test_over_the_limits_is_a_defect_of_the_caller(
     store = kit.store(peer)
     with pytest.raises(ValueError, match="over the limits"):
         await store.put(members)
-    assert peer.asked == []
+    assert peer.requests == []
 
 
 async def test_any_number_of_blobs_is_stored_apart(
@@ -169,7 +169,7 @@ async def test_same_bytes_are_sent_again(kit: PeerKit, fault: Fault) -> None:
     peer = await kit.peer(fault)
     store = kit.store(peer)
     receipt = await store.put(many(3))
-    first, second = peer.asked
+    first, second = peer.requests
     assert read_form(first) == read_form(second)
     assert first.query == second.query
     assert len(kit.time.pauses) == 1
@@ -181,7 +181,7 @@ async def test_same_bytes_are_sent_again(kit: PeerKit, fault: Fault) -> None:
 async def test_another_publisher_is_asked_at_once(kit: PeerKit, fault: Fault) -> None:
     first, second = await kit.peer(fault), await kit.peer()
     receipt = await kit.store(first, second).put(many(3))
-    assert (len(first.asked), len(second.asked)) == (1, 1)
+    assert (len(first.requests), len(second.requests)) == (1, 1)
     assert kit.time.pauses == []
     assert receipt.blobs[0].blob_id in kit.world.blobs
 
@@ -203,7 +203,7 @@ async def test_a_put_that_gives_up_names_a_remedy(kit: PeerKit) -> None:
     assert refusal.metadata["backend"] == "walrus"
     assert "wallet holds enough WAL" in refusal.message
     assert peer.url in refusal.message
-    assert len(peer.asked) == 3
+    assert len(peer.requests) == 3
     assert kit.time.pauses == [1.0, 2.0]
 
 
@@ -241,7 +241,7 @@ async def test_final_answers_are_not_asked_for_twice(kit: PeerKit, name: str) ->
     unavailable = name in ABOUT_THE_PUBLISHER
     reason = Reason.BLOB_UNAVAILABLE if unavailable else Reason.BLOB_REJECTED
     refusal = await refused(kit.store(peer).put(many(1)), reason)
-    assert len(peer.asked) == 1
+    assert len(peer.requests) == 1
     assert kit.time.pauses == []
     assert "\n" not in refusal.message
 
@@ -251,7 +251,7 @@ async def test_one_publisher_s_refusal_is_not_another_s(kit: PeerKit, name: str)
     first, second = await kit.peer(), await kit.peer()
     first.always = instead(FINAL[name])
     await kit.store(first, second).put(many(1))
-    assert (len(first.asked), len(second.asked)) == (1, 1)
+    assert (len(first.requests), len(second.requests)) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["blocked", "too large", "invalid", "legal"])
@@ -259,7 +259,7 @@ async def test_refused_content_goes_nowhere_else(kit: PeerKit, name: str) -> Non
     first, second = await kit.peer(), await kit.peer()
     first.always = instead(FINAL[name])
     await refused(kit.store(first, second).put(many(1)), Reason.BLOB_REJECTED)
-    assert second.asked == []
+    assert second.requests == []
 
 
 async def test_slow_publisher_times_out(kit: PeerKit) -> None:
@@ -303,10 +303,10 @@ async def test_every_attempt_has_a_token_of_its_own(kit: PeerKit) -> None:
     )
     data = bytes(1 << 20)
     await store.put([member(data)])
-    tokens = [claims(request) for request in peer.asked]
+    tokens = [claims(request) for request in peer.requests]
     assert len(tokens) == 4
     assert len({token["jti"] for token in tokens}) == 4
-    for request, token in zip(peer.asked, tokens, strict=True):
+    for request, token in zip(peer.requests, tokens, strict=True):
         assert ("send_object_to", owner) in request.query
         size = max(len(request.body), *map(len, kit.world.blobs.values()))
         assert {**token, "jti": ""} == {
@@ -347,7 +347,7 @@ async def test_a_refused_token_is_reported_with_the_settings_to_check(
     refusal = await refused(store.put(many(1)), Reason.BLOB_UNAVAILABLE)
     assert advice in refusal.message
     assert "p4ss" not in refusal.message
-    for request in peer.asked:
+    for request in peer.requests:
         for part in request.headers["authorization"].split(" ")[1].split("."):
             assert part not in refusal.message
     assert SECRET.decode() not in refusal.message
@@ -363,7 +363,7 @@ async def test_credentials_of_a_url_are_sent_and_never_shown(
     store = kit.store(url)
     refusal = await refused(store.put(many(1)), Reason.BLOB_UNAVAILABLE)
     basic = "Basic " + base64.b64encode(b"user:p@ss").decode()
-    assert [request.headers["authorization"] for request in peer.asked] == [basic]
+    assert [request.headers["authorization"] for request in peer.requests] == [basic]
     for text in (refusal.message, caplog.text, repr(WalrusSettings((url,), (url,)))):
         assert "p%40ss" not in text
         assert "p@ss" not in text

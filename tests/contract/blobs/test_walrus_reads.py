@@ -29,10 +29,10 @@ async def test_one_member_is_one_patch_not_the_quilt(kit: PeerKit) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
     receipt = await store.put(many(20))
-    peer.asked.clear()
+    peer.requests.clear()
     location = receipt.locations[7]
     assert await store.get(location) == b"member 7"
-    [request] = peer.asked
+    [request] = peer.requests
     assert request.path == f"/v1/blobs/by-quilt-id/{location.blob_id}/{location.identifier}"
 
 
@@ -56,10 +56,10 @@ async def test_reads_are_tried_again(kit: PeerKit, fault: Fault, standalone: boo
     peer = await kit.peer()
     store = kit.store(peer)
     [location] = (await store.put([member(b"content")], standalone=standalone)).locations
-    peer.asked.clear()
+    peer.requests.clear()
     peer.script.append(fault)
     assert await store.get(location) == b"content"
-    assert len(peer.asked) == 2
+    assert len(peer.requests) == 2
     assert len(kit.time.pauses) == 1
 
 
@@ -70,7 +70,7 @@ async def test_another_aggregator_is_asked_at_once(kit: PeerKit, fault: Fault) -
     [location] = (await store.put([member(b"content")])).locations
     first.script.append(fault)
     assert await store.get(location) == b"content"
-    assert (len(first.asked), len(second.asked)) == (2, 1)
+    assert (len(first.requests), len(second.requests)) == (2, 1)
     assert kit.time.pauses == []
 
 
@@ -80,13 +80,13 @@ async def test_blob_just_stored_may_take_half_a_minute(kit: PeerKit) -> None:
     [quilted] = (await store.put([member(b"one")])).locations
     [alone] = (await store.put([member(b"two")], standalone=True)).locations
     for location, data in ((quilted, b"one"), (alone, b"two")):
-        peer.asked.clear()
+        peer.requests.clear()
         kit.time.pauses.clear()
         peer.script.extend([instead(NOT_FOUND)] * 6)
         assert await store.get(location) == data
         assert kit.time.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
-        assert len({(request.path, tuple(request.query)) for request in peer.asked}) == 7
-        assert {request.headers["cache-control"] for request in peer.asked} == {"no-store"}
+        assert len({(request.path, tuple(request.query)) for request in peer.requests}) == 7
+        assert {request.headers["cache-control"] for request in peer.requests} == {"no-store"}
 
 
 async def test_blob_just_stored_and_never_seen(kit: PeerKit) -> None:
@@ -103,10 +103,10 @@ async def test_missing_blob_is_missing_at_once(kit: PeerKit) -> None:
     writer, reader = kit.store(peer), kit.store(peer)
     [location] = (await writer.put([member(b"one")])).locations
     kit.world.blobs.clear()
-    peer.asked.clear()
+    peer.requests.clear()
     refusal = await refused(reader.get(location), Reason.BLOB_NOT_FOUND)
     assert refusal.metadata["blob_id"] == location.blob_id
-    assert (len(peer.asked), kit.time.pauses) == (1, [])
+    assert (len(peer.requests), kit.time.pauses) == (1, [])
 
 
 async def test_a_blob_is_missing_once_every_aggregator_says_so(kit: PeerKit) -> None:
@@ -136,7 +136,7 @@ async def test_wrong_bytes_are_refused_with_both_hashes(kit: PeerKit) -> None:
     store = kit.store(first, second)
     [location] = (await store.put([member(b"content")])).locations
     for peer in (first, second):
-        peer.asked.clear()
+        peer.requests.clear()
         peer.always = instead(Reply(200, b"Content"))
     refusal = await refused(store.get(location), Reason.BLOB_HASH_MISMATCH)
     assert refusal.metadata == {
@@ -145,7 +145,11 @@ async def test_wrong_bytes_are_refused_with_both_hashes(kit: PeerKit) -> None:
         "actual": hashlib.sha256(b"Content").hexdigest(),
     }
     for peer in (first, second):
-        assert [request.query for request in peer.asked] == [[], [("fresh", "1")], [("fresh", "2")]]
+        assert [request.query for request in peer.requests] == [
+            [],
+            [("fresh", "1")],
+            [("fresh", "2")],
+        ]
 
 
 async def test_wrong_bytes_of_a_blob_are_asked_for_under_keys_that_are_allowed(
@@ -154,10 +158,10 @@ async def test_wrong_bytes_of_a_blob_are_asked_for_under_keys_that_are_allowed(
     peer = await kit.peer()
     store = kit.store(peer)
     [location] = (await store.put([member(b"content")], standalone=True)).locations
-    peer.asked.clear()
+    peer.requests.clear()
     peer.always = instead(Reply(200, b"Content"))
     await refused(store.get(location), Reason.BLOB_HASH_MISMATCH)
-    assert [request.query for request in peer.asked] == [
+    assert [request.query for request in peer.requests] == [
         [],
         [("skip_consistency_check", "false")],
         [("strict_consistency_check", "true")],
@@ -204,7 +208,7 @@ async def test_an_invalid_blob_id_is_not_asked_for(kit: PeerKit, blob_id: str) -
     location = BlobLocation(hashlib.sha256(b"").digest(), 0, blob_id)
     for call in (store.get(location), store.list_blob(blob_id), store.renew(blob_id)):
         await refused(call, Reason.BLOB_NOT_FOUND)
-    assert peer.asked == []
+    assert peer.requests == []
 
 
 async def test_identifier_stays_one_segment(kit: PeerKit) -> None:
@@ -216,7 +220,7 @@ async def test_identifier_stays_one_segment(kit: PeerKit) -> None:
     assert await store.get(location) == b"content"
     for bad in ("..", ".", "a ", "a\n"):
         await refused(store.get(replace(location, identifier=bad)), Reason.BLOB_NOT_FOUND)
-    assert len(peer.asked) == 1
+    assert len(peer.requests) == 1
 
 
 async def test_much_of_a_quilt_is_one_read(kit: PeerKit) -> None:
@@ -225,7 +229,7 @@ async def test_much_of_a_quilt_is_one_read(kit: PeerKit) -> None:
     locations = (await store.put(many(40))).locations
     few = (await store.put([member(b"few 1"), member(b"few 2")])).locations
     [alone] = (await store.put([member(b"alone")], standalone=True)).locations
-    peer.asked.clear()
+    peer.requests.clear()
     wanted = [few[1], *locations[10:30], alone, locations[10], few[0]]
     assert await store.get_many(wanted) == [
         b"few 2",
@@ -234,7 +238,7 @@ async def test_much_of_a_quilt_is_one_read(kit: PeerKit) -> None:
         b"member 10",
         b"few 1",
     ]
-    assert len(peer.asked) == 4
+    assert len(peer.requests) == 4
     assert peer.count("GET", "v1", "blobs", locations[0].blob_id) == 1
     assert await store.get_many([]) == []
 

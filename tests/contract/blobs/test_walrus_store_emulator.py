@@ -197,12 +197,12 @@ async def test_cache_that_holds_an_earlier_absence(kit: EmulatorKit) -> None:
     emulator = await kit.emulator(cdn=CdnSettings())
     store = kit.store(emulator)
     sample = member(b"content")
-    for apart in (False, True):
+    for standalone in (False, True):
         # Before the upload, only a client that stored the blob elsewhere knows the ID.
         elsewhere = WalrusEmulator()
         async with elsewhere:
-            [location] = (await kit.store(elsewhere).put([sample], standalone=apart)).locations
+            [location] = (await kit.store(elsewhere).put([sample], standalone=standalone)).locations
         await refused(store.get(location), Reason.BLOB_NOT_FOUND)
-        assert (await store.put([sample], standalone=apart)).locations == (location,)
+        assert (await store.put([sample], standalone=standalone)).locations == (location,)
         assert await store.get(location) == b"content"
         await refused(kit.store(emulator).get(location), Reason.BLOB_NOT_FOUND)

@@ -236,13 +236,13 @@ async def test_one_statement_shows_which_of_many_heads_are_current(
     names = [f"t{number}" for number in range(20)]
     for name in names:
         await save(journal, draft("a", "", (channel("x", name.encode()),), thread_id=name))
-    asked: list[set[object]] = []
+    listed: list[set[object]] = []
     listed_rows = journal.database.listed_rows
 
     async def counted(
         statement: Statement, items: Iterable[object], **values: object
     ) -> list[SqlRow]:
-        asked.append(set(items))
+        listed.append(set(items))
         return await listed_rows(statement, items, **values)
 
     monkeypatch.setattr(journal.database, "listed_rows", counted)
@@ -253,8 +253,8 @@ async def test_one_statement_shows_which_of_many_heads_are_current(
             assert loaded is not None
             assert loaded == await in_database(other.database, TENANT, key("a", name))
             assert loaded.entry.label == ("named" if name == "t7" else "")
-    assert set().union(*asked) == set(names)
-    assert len(asked) <= 2
+    assert set().union(*listed) == set(names)
+    assert len(listed) <= 2
 
 
 @pytest.mark.postgresql  # SQLite has one server, which binds all rows before it serves

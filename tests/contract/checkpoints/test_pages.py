@@ -337,7 +337,7 @@ async def test_a_thread_names_its_heads_up_to_a_bound(journal: Journal) -> None:
     assert detail.checkpoint_count == MAX_HEADS + 1
 
 
-# --- what is certified ---------------------------------------------------------------------
+# --- certified checkpoints -----------------------------------------------------------------
 
 
 async def certify(journal: Journal, name: str, first: int, last: int) -> BlobLocation:
@@ -382,7 +382,7 @@ async def entries(journal: Journal) -> dict[str, CheckpointEntry]:
     return {entry.key.checkpoint_id: entry for entry in page_entries}
 
 
-async def standing(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation, ...]]]:
+async def certification(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation, ...]]]:
     """Return whether each checkpoint is certified, and its locations."""
     return {
         name: (entry.certified, entry.segments) for name, entry in (await entries(journal)).items()
@@ -391,11 +391,11 @@ async def standing(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation
 
 async def test_certified_checkpoints_name_their_blobs(journal: Journal) -> None:
     await save(journal, draft("a"), draft("b", "a"), draft("c", "b"), draft("d", "c"))
-    assert await standing(journal) == dict.fromkeys("abcd", (False, ()))
+    assert await certification(journal) == dict.fromkeys("abcd", (False, ()))
     first = await certify(journal, "one", 1, 2)
     second = await certify(journal, "two", 3, 3)
     await journal.save_writes(TENANT, key("a"), [write("x", b"late")])
-    assert await standing(journal) == {
+    assert await certification(journal) == {
         "a": (False, (first,)),
         "b": (True, (first,)),
         "c": (True, (second,)),
@@ -405,7 +405,7 @@ async def test_certified_checkpoints_name_their_blobs(journal: Journal) -> None:
     assert detail is not None
     assert (detail.checkpoint_count, detail.uncertified_count) == (4, 2)
     third = await certify(journal, "three", 4, 5)
-    assert await standing(journal) == {
+    assert await certification(journal) == {
         "a": (True, (first, third)),
         "b": (True, (first,)),
         "c": (True, (second,)),
@@ -415,7 +415,7 @@ async def test_certified_checkpoints_name_their_blobs(journal: Journal) -> None:
     assert detail is not None
     assert detail.uncertified_count == 0
     await save(journal, draft("b", "a", {"x": b"anew"}))
-    assert (await standing(journal))["b"] == (False, ())
+    assert (await certification(journal))["b"] == (False, ())
 
 
 async def test_a_gap_is_not_certified(journal: Journal) -> None:
@@ -423,7 +423,7 @@ async def test_a_gap_is_not_certified(journal: Journal) -> None:
     segment = await certify(journal, "one", 1, 2)
     number = (await row_of(journal)).number
     await journal.database.transact(lambda batch: insert_gap(batch.connection, number, "a"))
-    assert await standing(journal) == {"a": (False, ()), "b": (True, (segment,))}
+    assert await certification(journal) == {"a": (False, ()), "b": (True, (segment,))}
 
 
 async def test_the_journal_reports_its_size(journal: Journal) -> None:

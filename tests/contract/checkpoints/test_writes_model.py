@@ -91,7 +91,7 @@ class Model:
         """Return the writes to store, and the greatest number of the already stored writes."""
         stored = self.writes.get(place, {})
         new: dict[Slot, StoredWrite] = {}
-        asked: dict[Slot, StoredWrite] = {}
+        questions: dict[Slot, StoredWrite] = {}
         last = 0
         for each in sent:
             slot = (each.task_id, each.idx)
@@ -99,12 +99,12 @@ class Model:
                 last = max(last, stored[slot][1])
                 new.pop(slot, None)
                 if each.idx < 0 and each.channel == INTERRUPT:
-                    asked[slot] = each
+                    questions[slot] = each
             elif each.idx < 0 or slot not in new:
-                asked.pop(slot, None)
+                questions.pop(slot, None)
                 new[slot] = each
         answering = {task for (task, _), each in new.items() if each.channel == RESUME}
-        new |= {slot: each for slot, each in asked.items() if slot[0] in answering}
+        new |= {slot: each for slot, each in questions.items() if slot[0] in answering}
         whole = {slot: each for slot, (each, _) in stored.items()} | new
         names = [(each.task_id, each.task_path, each.channel, each.type) for each in whole.values()]
         if new and sum(128 + len("".join(of_one).encode()) for of_one in names) > MAX_NAMES:
@@ -161,9 +161,9 @@ class Model:
         ]
         if any(channel == ERROR for _, channel, _ in rows):
             return ThreadState.FAILED
-        asked = {task for task, channel, _ in rows if channel == INTERRUPT}
+        asking = {task for task, channel, _ in rows if channel == INTERRUPT}
         ended = {task for task, channel, _ in rows if channel not in INDEXES}
-        for task in asked - ended:
+        for task in asking - ended:
             question = max(seq for at, channel, seq in rows if (at, channel) == (task, INTERRUPT))
             own, common = (
                 max(
@@ -177,9 +177,9 @@ class Model:
         return ThreadState.IDLE
 
 
-def _same(one: StoredWrite, other: StoredWrite) -> bool:
-    named = (one.digest, one.channel, one.task_path)
-    return named == (other.digest, other.channel, other.task_path)
+def _same(left: StoredWrite, right: StoredWrite) -> bool:
+    named = (left.digest, left.channel, left.task_path)
+    return named == (right.digest, right.channel, right.task_path)
 
 
 class Servers(World):

@@ -24,12 +24,12 @@ def _known(size: int) -> CachedCheckpoint:
 class _Counting(ThreadCacheEntry):
     """A log that counts the reads of its size."""
 
-    asked = 0
+    size_reads = 0
     held = 0
 
     @property
     def size(self) -> int:
-        type(self).asked += 1
+        type(self).size_reads += 1
         return self.held
 
     @size.setter
@@ -45,10 +45,10 @@ def test_a_trim_looks_only_at_the_logs_used_since_the_last_one(
         row = ThreadRow(1, "team", f"t-{number}", 1, created_us=1, updated_us=1)
         logs.put(_Counting(row, new=False, early=False))
     logs.trim()
-    monkeypatch.setattr(_Counting, "asked", 0)
+    monkeypatch.setattr(_Counting, "size_reads", 0)
     assert logs.get("team", "t-7") is not None
     logs.trim()
-    assert 0 < _Counting.asked <= 2
+    assert 0 < _Counting.size_reads <= 2
 
 
 def test_the_least_recently_used_logs_are_dropped_beyond_the_bound() -> None:

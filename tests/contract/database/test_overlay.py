@@ -298,12 +298,12 @@ def world(database: str) -> Iterator[Sides]:
 
 async def compare(world: Sides, steps: Sequence[Step]) -> None:
     tenant = world.next_prefix()
-    forgetful, apart, together = world.sides
+    forgetful, separate, together = world.sides
     for side in world.sides:
         side.entropy.numbers = itertools.count()
     outcomes = [
         await forgetful.one_by_one(tenant, steps, forget=True),
-        await apart.one_by_one(tenant, steps, forget=False),
+        await separate.one_by_one(tenant, steps, forget=False),
         await together.at_once(tenant, steps),
     ]
     assert outcomes[1] == outcomes[0]
@@ -315,6 +315,8 @@ async def compare(world: Sides, steps: Sequence[Step]) -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(some=st.lists(steps(), min_size=4, max_size=24))
-def test_it_decides_nothing_how_changes_fall_into_batches(world: Sides, some: list[Step]) -> None:
-    world.run(compare(world, some))
+@given(sequence=st.lists(steps(), min_size=4, max_size=24))
+def test_it_decides_nothing_how_changes_fall_into_batches(
+    world: Sides, sequence: list[Step]
+) -> None:
+    world.run(compare(world, sequence))

@@ -65,7 +65,7 @@ async def test_a_save_sees_what_another_server_saved(servers: list[Journal]) -> 
 
 
 async def test_what_two_servers_insert_at_once_is_decided_again(servers: list[Journal]) -> None:
-    """As when both servers start on an empty database, and claim it for their blob store."""
+    """Both servers may start on an empty database, and claim it for their blob store."""
     both = threading.Barrier(2, timeout=20)
 
     def claim(batch: UnitOfWork) -> int:
@@ -126,7 +126,7 @@ async def test_a_value_that_another_server_removed_is_missing(servers: list[Jour
 async def test_many_agents_over_three_servers_lose_and_repeat_nothing(
     servers: list[Journal],
 ) -> None:
-    """Agents share threads and change servers at random; some threads start on all of them at once."""
+    """Agents share threads and change servers at random; some start on all servers at once."""
     choice = random.Random(7)
     acknowledged: dict[tuple[str, str], bytes] = {}
 
@@ -166,7 +166,7 @@ async def test_a_batch_goes_on_without_a_thread_that_another_server_changes(
         entered.set()
         assert leave.wait(30)
 
-    holding = other.database.transact(hold)
+    blocked = other.database.transact(hold)
     await asyncio.to_thread(entered.wait, 30)
     try:
         waiting = [
@@ -179,14 +179,14 @@ async def test_a_batch_goes_on_without_a_thread_that_another_server_changes(
         assert not any(saved.done() for saved in waiting)
     finally:
         leave.set()
-    await holding
+    await blocked
     assert [(await saved).seq for saved in waiting] == [2, 3]
 
 
 async def test_a_save_of_a_thread_that_stays_locked_is_refused_in_time(
     servers: list[Journal], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a session of another server hangs in a transaction forever."""
+    """A session of another server may hang in a transaction forever."""
     monkeypatch.setattr(writer, "_LONGEST_DEFERRAL_S", 0.5)
     server, other, _ = servers
     await server.save_checkpoint(TENANT, draft("1", thread_id="held"))
@@ -197,7 +197,7 @@ async def test_a_save_of_a_thread_that_stays_locked_is_refused_in_time(
         entered.set()
         assert leave.wait(30)
 
-    holding = other.database.transact(hold)
+    blocked = other.database.transact(hold)
     await asyncio.to_thread(entered.wait, 30)
     try:
         late = server.save_checkpoint(TENANT, draft("2", "1", thread_id="held"))
@@ -205,7 +205,7 @@ async def test_a_save_of_a_thread_that_stays_locked_is_refused_in_time(
         await server.save_checkpoint(TENANT, draft("1", thread_id="free"))
     finally:
         leave.set()
-    await holding
+    await blocked
     again = await server.save_checkpoint(TENANT, draft("2", "1", thread_id="held"))
     assert again.seq == 2
 

@@ -61,7 +61,7 @@ async def refused(embedder: OpenAIEmbedder, *texts: str) -> EmbedderError:
     return raised.value
 
 
-# --- what is asked ---------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------
 
 
 async def test_texts_are_embedded_in_their_order(
@@ -70,10 +70,10 @@ async def test_texts_are_embedded_in_their_order(
     texts = ["a", "bb", "ccc", "dddd", "eeeee"]
     embedded = await embedder.embed(texts)
     assert embedded == [pack_vector(of_length(text)) for text in texts]
-    assert [body["input"] for body in endpoint.asked] == [texts]
-    assert endpoint.asked[0].keys() == {"model", "input", "encoding_format"}
-    assert endpoint.asked[0]["model"] == "small"
-    assert endpoint.asked[0]["encoding_format"] == "float"
+    assert [body["input"] for body in endpoint.requests] == [texts]
+    assert endpoint.requests[0].keys() == {"model", "input", "encoding_format"}
+    assert endpoint.requests[0]["model"] == "small"
+    assert endpoint.requests[0]["encoding_format"] == "float"
     assert endpoint.headers["Authorization"] == f"Bearer {KEY}"
 
 
@@ -81,14 +81,14 @@ async def test_an_empty_text_is_sent_as_a_space(
     endpoint: Endpoint, embedder: OpenAIEmbedder
 ) -> None:
     await embedder.embed(["", "a"])
-    assert endpoint.asked[0]["input"] == [" ", "a"]
+    assert endpoint.requests[0]["input"] == [" ", "a"]
 
 
 async def test_a_long_text_is_cut_between_characters(
     endpoint: Endpoint, embedder: OpenAIEmbedder
 ) -> None:
     await embedder.embed(["a" + "é" * 8000])
-    (sent,) = endpoint.asked[0]["input"]
+    (sent,) = endpoint.requests[0]["input"]
     assert sent == "a" + "é" * ((openai.MAX_TEXT - 1) // 2)
 
 
@@ -112,7 +112,7 @@ async def test_the_dimension_is_found_out_once(
 ) -> None:
     assert await embedder.dimension() == 3
     assert await embedder.dimension() == 3
-    assert len(endpoint.asked) == 1
+    assert len(endpoint.requests) == 1
     assert embedder.name == "openai:small"
 
 
@@ -120,9 +120,9 @@ async def test_chosen_dimensions_are_asked_for(endpoint: Endpoint) -> None:
     embedder = OpenAIEmbedder(endpoint.url, "small", dimensions=3)
     assert embedder.name == "openai:small:3"
     assert await embedder.dimension() == 3
-    assert endpoint.asked == []
+    assert endpoint.requests == []
     await embedder.embed(["a"])
-    assert endpoint.asked[0]["dimensions"] == 3
+    assert endpoint.requests[0]["dimensions"] == 3
     await embedder.close()
 
 
@@ -140,7 +140,7 @@ async def test_a_dimension_that_changes_is_refused(
     assert "2 components, not 3" in str(await refused(embedder))
 
 
-# --- answers that are wrong ------------------------------------------------------------------
+# --- wrong answers ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

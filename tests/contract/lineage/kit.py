@@ -174,7 +174,7 @@ async def logged(journal: Journal, thread_id: str) -> list[tuple[int, EventKind,
     return [(seq, EventKind(kind), checkpoint_id) for seq, kind, checkpoint_id in rows]
 
 
-# --- what the archive does -----------------------------------------------------------------
+# --- certification and eviction ------------------------------------------------------------
 
 
 def sha(name: str) -> bytes:

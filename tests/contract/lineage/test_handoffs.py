@@ -25,7 +25,7 @@ def at(name: str) -> BlobLocation:
     return BlobLocation(sha(name), 1, f"blob-{name}")
 
 
-def asked(request_id: str, to_agent: str = "writer", tenant: str = TENANT) -> Request:
+def handoff_request(request_id: str, to_agent: str = "writer", tenant: str = TENANT) -> Request:
     """Return a request to hand a checkpoint off."""
     return request(tenant, request_id, "CreateHandoff", to_agent)
 
@@ -41,7 +41,7 @@ async def keep(
     content_seq: int = 1,
 ) -> bytes:
     return await journal.handoffs.keep_handoff(
-        asked(request_id, to_agent),
+        handoff_request(request_id, to_agent),
         of or key("1"),
         at(name),
         None if parts is None else [at(part) for part in parts],
@@ -78,7 +78,7 @@ async def thread(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("1"))
 
 
-# --- what must last --------------------------------------------------------------------
+# --- lifetime of bundles ---------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("thread")
@@ -112,7 +112,7 @@ async def test_a_bundle_is_a_change_that_has_to_be_stored(journal: Journal) -> N
     ]
 
 
-# --- handing off again -----------------------------------------------------------------
+# --- repeated hand-offs ----------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("thread")
@@ -167,7 +167,7 @@ async def test_a_swept_log_counts_as_a_change(journal: Journal, clock: Clock) ->
     assert await unchanged(journal) is None
 
 
-# --- how long it is kept ---------------------------------------------------------------
+# --- retention of bundles --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["delete", "prune", "retention", "copy over it"])
@@ -214,10 +214,10 @@ async def test_a_thread_that_is_gone_meanwhile_hands_nothing_off(journal: Journa
     assert refusal.metadata["checkpoint_id"] == "1"
     assert await rows(journal) == []
     kept = journal.handoffs
-    assert await kept.first_answer(asked("r")) is None
+    assert await kept.first_answer(handoff_request("r")) is None
 
 
-# --- what the store has lost -----------------------------------------------------------
+# --- lost bundles ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("gone", ["list", "a", "b"])
@@ -245,20 +245,20 @@ async def test_the_loss_of_another_blob_changes_nothing(journal: Journal) -> Non
 @pytest.mark.usefixtures("thread")
 async def test_a_retry_gets_the_first_answer(journal: Journal, clock: Clock) -> None:
     kept = journal.handoffs
-    assert await kept.first_answer(asked("r")) is None
+    assert await kept.first_answer(handoff_request("r")) is None
     assert await keep(journal, "whole", request_id="r") == b"answer whole"
-    assert await kept.first_answer(asked("r")) == b"answer whole"
-    assert await kept.first_answer(asked("r", tenant="another tenant")) is None
+    assert await kept.first_answer(handoff_request("r")) == b"answer whole"
+    assert await kept.first_answer(handoff_request("r", tenant="another tenant")) is None
     # The first answer did not exist yet when the second call started.
     assert await keep(journal, "later", request_id="r") == b"answer whole"
     assert await rows(journal) == [("t", sha("whole"))]
-    await refused(kept.first_answer(asked("r", "other")), Reason.REQUEST_ID_REUSED)
+    await refused(kept.first_answer(handoff_request("r", "other")), Reason.REQUEST_ID_REUSED)
     await refused(
         keep(journal, "later", request_id="r", to_agent="other"), Reason.REQUEST_ID_REUSED
     )
     clock.advance(LIMITS.request_id_ttl_s + 1)
     await journal.removal.sweep(early_write_ttl_s=1)
-    assert await kept.first_answer(asked("r")) is None
+    assert await kept.first_answer(handoff_request("r")) is None
 
 
 @pytest.mark.usefixtures("thread")
@@ -266,7 +266,7 @@ async def test_without_a_request_id_there_are_no_retries(journal: Journal) -> No
     kept = journal.handoffs
     answers = [await keep(journal, name) for name in ("a", "b")]
     assert answers == [b"answer a", b"answer b"]
-    assert await kept.first_answer(asked("")) is None
+    assert await kept.first_answer(handoff_request("")) is None
 
 
 @pytest.mark.usefixtures("thread")

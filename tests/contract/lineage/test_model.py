@@ -193,7 +193,7 @@ class Lineages(RuleBasedStateMachine):
         self.names += 1
         return Thread(f"{self.prefix}{self.names}")
 
-    def some(self, which: int) -> Thread:
+    def pick(self, which: int) -> Thread:
         return self.threads[which % len(self.threads)]
 
     def next_id(self, thread: Thread) -> str:
@@ -244,7 +244,7 @@ class Lineages(RuleBasedStateMachine):
     )
     def go_on(self, which: int, parent: int, stores: list[bool], lists: bool, run: str) -> None:
         """Save steps of the root graph, mostly from the head, each with a write."""
-        thread = self.some(which)
+        thread = self.pick(which)
         roots = thread.places(ROOT)
         above = "" if not roots else roots[parent % len(roots) if parent % 3 == 2 else -1][1]
         for stored in stores:
@@ -259,7 +259,7 @@ class Lineages(RuleBasedStateMachine):
         run=st.sampled_from(RUNS),
     )
     def run_subgraph(self, which: int, root: int, ns: str, stores: bool, run: str) -> None:
-        thread = self.some(which)
+        thread = self.pick(which)
         roots = thread.places(ROOT)
         if not roots:
             return
@@ -275,13 +275,13 @@ class Lineages(RuleBasedStateMachine):
 
     @rule(which=ANY, at=ANY, task=st.sampled_from("abc"))
     def write_late(self, which: int, at: int, task: str) -> None:
-        thread = self.some(which)
+        thread = self.pick(which)
         if places := thread.places():
             self.write(thread, places[at % len(places)], task)
 
     @rule(which=ANY, how=st.sampled_from(["prune", *RUNS, "delete"]), really=st.booleans())
     def remove(self, which: int, how: str, really: bool) -> None:
-        thread = self.some(which)
+        thread = self.pick(which)
         if not really:
             return
         if how == "prune":
@@ -308,7 +308,7 @@ class Lineages(RuleBasedStateMachine):
     @rule(which=ANY, at=ANY, adopts=st.booleans())
     def descend(self, which: int, at: int, adopts: bool) -> None:
         """Fork, or adopt the content of a hand-off."""
-        thread = self.some(which)
+        thread = self.pick(which)
         roots = thread.places(ROOT)
         if not roots or len(self.threads) > 4:
             return
@@ -325,7 +325,7 @@ class Lineages(RuleBasedStateMachine):
 
     @rule(which=ANY, at=ANY)
     def roll_back(self, which: int, at: int) -> None:
-        thread = self.some(which)
+        thread = self.pick(which)
         roots = thread.places(ROOT)
         if not roots:
             return
@@ -338,7 +338,7 @@ class Lineages(RuleBasedStateMachine):
 
     @rule(which=ANY, stored=st.booleans())
     def copy(self, which: int, stored: bool) -> None:
-        thread = self.some(which)
+        thread = self.pick(which)
         if stored and thread.nodes:
             self.run(certify(self.journal, thread.name))
         if not thread.nodes or len(self.threads) > 4:

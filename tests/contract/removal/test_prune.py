@@ -44,7 +44,7 @@ async def keep_latest(removal: RemovalRows) -> int:
     return await removal.prune_thread(TENANT, "t", KEEP_LATEST)
 
 
-# --- which go ------------------------------------------------------------------------------
+# --- removed checkpoints -------------------------------------------------------------------
 
 
 async def test_pruning_keeps_the_latest_of_each_namespace(
@@ -155,7 +155,7 @@ async def test_a_checkpoint_saved_again_under_a_removed_id_is_new(
     assert (detail.checkpoint_count, detail.thread.head_id) == (2, "b")
 
 
-# --- what delta channels keep --------------------------------------------------------------
+# --- values that delta channels keep -------------------------------------------------------
 
 
 async def test_getting_a_base_is_a_change_before_the_removal(
@@ -358,7 +358,7 @@ async def test_a_path_goes_on_where_another_checkpoint_stays(
     assert await history(journal, "12") == (None, expected)
 
 
-# --- what was changed behind the server's back ---------------------------------------------
+# --- rows changed behind the server's back -------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -87,10 +87,12 @@ async def look(
     limit: int = 10,
 ) -> list[CheckpointKey]:
     """Search by words."""
-    return [result.key for result in await found(journal, text, scope, tenant=tenant, limit=limit)]
+    return [
+        result.key for result in await results_of(journal, text, scope, tenant=tenant, limit=limit)
+    ]
 
 
-async def found(
+async def results_of(
     journal: Journal,
     text: str,
     scope: SearchScope = ANYWHERE,
@@ -107,10 +109,10 @@ class Nearest:
     def __init__(self, *candidates: Candidate) -> None:
         self._candidates = candidates
         self.read = 0
-        self.asked: AbstractSet[int] | None = None
+        self.numbers: AbstractSet[int] | None = None
 
     def __call__(self, numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
-        self.asked = numbers
+        self.numbers = numbers
         for candidate in self._candidates:
             self.read += 1
             if numbers is None or candidate.number in numbers:

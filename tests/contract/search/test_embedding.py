@@ -222,7 +222,7 @@ async def test_documents_are_stored_while_vectors_of_before_are_still_there(
     assert await embed_all(journal, "e1", (1, 2, 3)) == ["saved"] * 3
 
 
-# --- what goes with copies -----------------------------------------------------------------
+# --- vectors of copies ---------------------------------------------------------------------
 
 
 async def test_copies_keep_the_callers_vector_though_their_origin_is_deleted(
@@ -262,7 +262,7 @@ async def test_a_vector_of_a_removed_document_is_not_stored(journal: Journal, cl
     assert await vectors_of(journal) == {}
 
 
-# --- what is owed --------------------------------------------------------------------------
+# --- missing vectors -----------------------------------------------------------------------
 
 
 async def test_checkpoints_that_wait_for_a_vector_are_counted_by_tenant(

@@ -79,7 +79,7 @@ def rows(journal: Journal) -> MemoryRows:
     return journal.memories
 
 
-# --- what is noted -------------------------------------------------------------------------
+# --- recorded memories ---------------------------------------------------------------------
 
 
 async def test_memwal_gets_each_summary_once(journal: Journal, clock: Clock) -> None:
@@ -122,7 +122,7 @@ async def sent(rows: MemoryRows, limit: int, *, unsure_first: bool = False) -> l
     return summaries(memories)
 
 
-# --- how far it got ------------------------------------------------------------------------
+# --- progress ------------------------------------------------------------------------------
 
 
 async def test_a_memory_is_unsure_from_taking_it_to_noting_its_outcome(
@@ -260,7 +260,7 @@ async def test_an_accepted_job_is_still_asked_for_after_a_restart(
         assert (again.number, again.job_id) == (memory.number, "job")
 
 
-# --- what search may not find --------------------------------------------------------------
+# --- checkpoints hidden from search --------------------------------------------------------
 
 
 async def test_a_deleted_thread_is_not_sent(journal: Journal, rows: MemoryRows) -> None:
@@ -331,7 +331,7 @@ async def test_a_sent_memory_is_asked_for_after_its_thread_was_deleted(
     assert numbers(await rows.underway(20)) == [memory.number]
 
 
-# --- how it stands -----------------------------------------------------------------------
+# --- status ------------------------------------------------------------------------------
 
 
 async def test_standing_counts_by_state_and_tenant(

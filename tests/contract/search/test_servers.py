@@ -38,7 +38,7 @@ class Server:
             journal.database, self.lease, SETTINGS, embedder=self.embedder, memwal=None
         )
 
-    async def keep(self) -> None:
+    async def lead(self) -> None:
         """Become the leader, which does its duty from then on."""
         assert await self.lease.acquire()
         async with self.engine.keeping():
@@ -56,7 +56,7 @@ async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[Server, S
         made = [Server(await stack.enter_async_context(opened(tmp_path, clock))) for _ in "ab"]
         for server in made:
             stack.push_async_callback(server.stop)
-        await made[0].keep()
+        await made[0].lead()
         yield made[0], made[1]
 
 
@@ -71,8 +71,8 @@ async def nearest(server: Server, text: str) -> list[str]:
 async def test_a_search_on_another_server_waits_for_the_keeper(
     servers: tuple[Server, Server],
 ) -> None:
-    keeper, other = servers
-    for number, saver in enumerate((other, keeper, other)):
+    leader, other = servers
+    for number, saver in enumerate((other, leader, other)):
         await save(
             saver.journal, str(number), f"the writer pauses {number}", thread_id=f"t{number}"
         )
@@ -81,25 +81,25 @@ async def test_a_search_on_another_server_waits_for_the_keeper(
 
 
 async def test_another_server_embeds_queries_alone(servers: tuple[Server, Server]) -> None:
-    keeper, other = servers
+    leader, other = servers
     await save(other.journal, "a", "aaaa", thread_id="a")
     await save(other.journal, "o", "oooo", thread_id="o")
     await until_embedded(other.journal, 2, await other.embedder.dimension())
-    assert not other.embedder.asked.is_set()
+    assert not other.embedder.called.is_set()
     assert (await nearest(other, "a"))[0] == "a"
-    assert keeper.embedder.asked.is_set()
+    assert leader.embedder.called.is_set()
 
 
 async def test_the_next_keeper_goes_on_where_the_last_one_ended(
     servers: tuple[Server, Server],
 ) -> None:
-    keeper, other = servers
-    await save(keeper.journal, "1", "the writer starts")
+    leader, other = servers
+    await save(leader.journal, "1", "the writer starts")
     assert await other.engine.catch_up(TENANT) == 0
-    keeper.ticks.now += 3600  # the leader's process was stopped
+    leader.ticks.now += 3600  # the leader's process was stopped
     await expire(other.journal.database)
-    await other.keep()
-    await save(keeper.journal, "2", "the writer ends", thread_id="u")
-    assert await keeper.engine.catch_up(TENANT) == 0
-    assert await look(keeper.journal, "ends") == [key("2", "u")]
+    await other.lead()
+    await save(leader.journal, "2", "the writer ends", thread_id="u")
+    assert await leader.engine.catch_up(TENANT) == 0
+    assert await look(leader.journal, "ends") == [key("2", "u")]
     assert await other.engine.catch_up(TENANT) == 0

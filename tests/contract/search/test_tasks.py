@@ -15,7 +15,7 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from sqlalchemy import text as sql
 
-from tests.contract.search.kit import found, look, make_searchable, save
+from tests.contract.search.kit import look, make_searchable, results_of, save
 from tests.kit.databases import place_of_new_journal
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, rows_of
@@ -59,13 +59,13 @@ class Letters:
     letters: str = "aeiou"
     batch: int = 8
     down: bool = False
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    called: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def dimension(self) -> int:
         return len(self.letters) + 1
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        self.asked.set()
+        self.called.set()
         if self.down:
             raise EmbedderError("no answer")
         return [self.vector(text) for text in texts]
@@ -239,7 +239,7 @@ async def test_documents_get_vectors_once_the_embedder_answers_and_again_from_an
         for number in range(20):
             await save(journal, str(number), "a" * number + "e" * (20 - number), data=b"x")
         assert await indexer.catch_up(TENANT) == 0
-        await asyncio.wait_for(embedder.asked.wait(), 30)
+        await asyncio.wait_for(embedder.called.wait(), 30)
         assert (await journal.finding.status(TENANT)).vectors == 0
         embedder.down = False
         await until_embedded(journal, 20, 6)
@@ -370,9 +370,9 @@ async def test_a_state_of_any_size_is_found_by_its_latest_part(journal: Journal)
             made = draft(f"0{number}", f"0{number - 1}" if number else "", state)
             await journal.save_checkpoint(TENANT, made)
         assert await indexer.catch_up(TENANT) == 0
-    [first] = await found(journal, "elephant")
+    [first] = await results_of(journal, "elephant")
     assert (first.key, first.truncated) == (key("01"), False)
-    [first] = await found(journal, "walrus")
+    [first] = await results_of(journal, "walrus")
     assert (first.key, first.truncated) == (key("00"), True)
     assert len(first.content.encode()) <= LIMITS.max_search_text
     assert await look(journal, '"question 7"') == []

@@ -167,7 +167,7 @@ async def test_values_of_a_gap_stay(home: Home) -> None:
 
 
 async def test_a_value_in_a_segment_without_a_range_goes_there(home: Home) -> None:
-    """As when each checkpoint is a standalone blob."""
+    """Segments have no range when each checkpoint is a standalone blob."""
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()

@@ -34,7 +34,7 @@ BEGUN: tuple[Callable[[], Awaitable[object]], ...] = (nothing,) * 2
 """Steps until a pass has started: it reads counts, and the ends of the logs."""
 
 
-# --- what goes -------------------------------------------------------------------------------
+# --- removed values --------------------------------------------------------------------------
 
 
 async def test_values_of_a_delta_base_stay(home: Home) -> None:
@@ -102,7 +102,7 @@ async def test_many_pages_are_read_and_many_batches_removed(
     assert await stored(home) == kept | {digest(b"n%d" % number) for number in range(20)}
 
 
-# --- when ------------------------------------------------------------------------------------
+# --- schedule --------------------------------------------------------------------------------
 
 
 async def test_a_pass_is_due_once_a_quarter_was_removed(home: Home) -> None:
@@ -172,7 +172,7 @@ async def test_families_that_a_next_incarnation_left_are_found(home: Home) -> No
     assert await home.data("a", "other") == {"x": b"1"}
 
 
-# --- what commits refer to meanwhile ---------------------------------------------------------
+# --- references of concurrent commits --------------------------------------------------------
 
 
 async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:

@@ -31,7 +31,7 @@ from tuskpoint_server.journal.sql.schema import threads
 VALUE = b"that a commit comes to need"
 
 
-# --- removal: the checkpoint that needed the value goes after another came to need it ---------
+# --- removal: a new checkpoint needs the value of a removed one -------------------------------
 
 
 async def saved_by_digest(home: Home) -> CheckpointKey:
@@ -157,7 +157,7 @@ async def test_values_that_pruning_leaves_to_a_child_stay(home: Home) -> None:
     assert [write.value.data for write in history.writes] == [b"of a", b"of b"]
 
 
-# --- eviction: what needs the value comes after the pass has chosen it -------------------------
+# --- eviction: a commit needs a value that the pass has chosen ---------------------------------
 
 
 async def labelled(home: Home) -> None:
@@ -205,7 +205,7 @@ async def test_a_value_that_is_needed_meanwhile_is_not_evicted(
     assert await home.here("a") == {"x"}
 
 
-# --- patches whose checkpoints are gone again --------------------------------------------------
+# --- patches of removed checkpoints ------------------------------------------------------------
 
 
 async def patch(home: Home, thread: str = "t") -> None:
@@ -253,7 +253,7 @@ async def test_the_keyframe_of_a_patch_that_nothing_names_any_more_stays(
     assert await home.data("d") == {"x": BASE + b"1"}
 
 
-# --- what others know of the family ------------------------------------------------------------
+# --- counts that other servers read ------------------------------------------------------------
 
 
 async def test_each_transaction_that_takes_values_is_counted_in_all_threads_of_the_family(

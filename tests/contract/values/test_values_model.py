@@ -73,7 +73,7 @@ class Model:
     def thread(self, which: int) -> str:
         return self.threads[which % len(self.threads)]
 
-    def some(self, thread: str, which: int) -> str | None:
+    def pick(self, thread: str, which: int) -> str | None:
         checkpoint_ids = sorted(self.live[thread])
         return checkpoint_ids[which % len(checkpoint_ids)] if checkpoint_ids else None
 
@@ -114,7 +114,7 @@ class Model:
         await self._save(thread, checkpoint_id, head, other, number)
 
     async def save_again(self, thread: str, other: int, number: int) -> None:
-        checkpoint_id = self.some(thread, number)
+        checkpoint_id = self.pick(thread, number)
         if checkpoint_id is not None:
             if checkpoint_id == max(self.live[thread]):
                 self.whole.discard(thread)
@@ -145,7 +145,7 @@ class Model:
         self.families.add(await self.home.family(thread))
 
     async def remove(self, thread: str, other: int, number: int) -> None:
-        checkpoint_id = self.some(thread, number)
+        checkpoint_id = self.pick(thread, number)
         if checkpoint_id is not None:
             await self.home.remove(checkpoint_id, thread)
             if checkpoint_id == max(self.live[thread]):
@@ -158,7 +158,7 @@ class Model:
             self.live[thread] = {}
 
     async def fork(self, thread: str, other: int, number: int) -> None:
-        checkpoint_id = self.some(thread, number)
+        checkpoint_id = self.pick(thread, number)
         if checkpoint_id is None or len(self.threads) > 3:
             return
         target = f"{self.prefix}{len(self.threads)}"
@@ -167,14 +167,14 @@ class Model:
         self.begun.add(target)
         self.live[target] = {checkpoint_id: self.live[thread][checkpoint_id]}
 
-    # --- what happens beside -----------------------------------------------------------
+    # --- concurrent changes ------------------------------------------------------------
 
     async def certify(self, thread: str, other: int, number: int) -> None:
         if thread in self.begun:
             await self.home.certify(thread)
 
     async def read_back(self, thread: str, other: int, number: int) -> None:
-        checkpoint_id = self.some(thread, number)
+        checkpoint_id = self.pick(thread, number)
         if checkpoint_id is not None:
             await self.home.read_back(checkpoint_id, thread)
 
@@ -218,7 +218,7 @@ class Model:
         self.home.checkpoints = CheckpointRows(self.home.database)
         await self.home.database.transact(lambda batch: batch.logs.clear())
 
-    # --- what must hold ----------------------------------------------------------------
+    # --- checks ------------------------------------------------------------------------
 
     async def check(self) -> None:
         await check_heads(self.home.database, TENANT, [(name, "") for name in self.threads])

@@ -355,7 +355,7 @@ async def test_a_new_token_is_accepted_without_a_restart(
     assert (await load(grpc_channel, bearer(made["new"]))).checkpoint.ref.thread_id == THREAD
 
 
-# --- the layer alone -------------------------------------------------------------------------
+# --- the authentication layer alone ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", SHAPES)

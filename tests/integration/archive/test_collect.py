@@ -144,7 +144,7 @@ async def test_bytes_of_a_deleted_thread_go_also_once_its_row_is_gone(tmp_path: 
     await asyncio.to_thread(data_dir.mkdir)
     store, secret = DirectoryStore(blobs), os.urandom(3000)
     async with house(data_dir, store, Clock()) as home:
-        # Both threads are in one pack, of which more than half is still needed.
+        # Both threads are in one pack; more than half of the pack is still needed.
         kept = {"x": os.urandom(9000)}
         await home.journal.save_checkpoint(TENANT, draft("1", "", {"x": secret}, thread_id="gone"))
         await home.journal.save_checkpoint(TENANT, draft("1", "", kept, thread_id="stays"))

@@ -460,7 +460,7 @@ async def test_sigterm_leaves_nothing_behind(
     assert left(data_dir) == []
 
 
-# --- what a blob ID names ----------------------------------------------------------------
+# --- targets of a blob ID ----------------------------------------------------------------
 
 
 async def quilt(*kinds: str) -> tuple[MemoryStore, str, list[BlobLocation]]:

@@ -48,7 +48,7 @@ async def test_live_thread_outlasts_many_epochs(
     tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
 ) -> None:
     async with years(tmp_path, epochs=EPOCHS, blobs=store) as time:
-        await time.save("1", asked=b"asked")
+        await time.save("1", question=b"asked")
         await time.save("2", "1")
         await time.flush()
         saved = await loaded(time, "1")

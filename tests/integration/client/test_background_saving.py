@@ -1,4 +1,4 @@
-"""`BackgroundSaver` loses no step on real servers, one of which is killed repeatedly."""
+"""`BackgroundSaver` loses no step on real servers while one server is killed repeatedly."""
 
 from __future__ import annotations
 

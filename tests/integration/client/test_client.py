@@ -93,8 +93,8 @@ async def test_a_checkpoint_is_found_without_its_thread(target: str, kind: str) 
     for view in ("full", "json"):
         record = await face.call("load", checkpoint_id=first, view=view)
         assert (record.thread_id, record.state) == ("t", {"n": 1})
-    found = await face.call("load", checkpoint_id=inner)
-    assert (found.thread_id, found.checkpoint_ns) == ("other", "sub")
+    loaded = await face.call("load", checkpoint_id=inner)
+    assert (loaded.thread_id, loaded.checkpoint_ns) == ("other", "sub")
     with pytest.raises(NotFound, match="checkpoint 'missing' not found in any thread") as absent:
         await face.call("load", checkpoint_id="missing")
     assert absent.value.reason == "CHECKPOINT_NOT_FOUND"

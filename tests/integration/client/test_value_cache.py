@@ -43,7 +43,7 @@ class Moved:
 
 
 def state(step: int) -> dict[str, Any]:
-    """Return a state of 1 MiB, of which each step changes a small part."""
+    """Return a state of 1 MiB; each step changes a small part of it."""
     large = {f"page {number}": incompressible(MIB // 16, str(number)) for number in range(16)}
     return {**large, "step": step}
 

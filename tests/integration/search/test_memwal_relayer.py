@@ -73,7 +73,7 @@ async def failing(awaitable: Awaitable[Any]) -> RelayerError:
     return caught.value
 
 
-# --- what is meant to happen -----------------------------------------------------------
+# --- success ---------------------------------------------------------------------------
 
 
 async def test_texts_become_jobs_and_then_memories() -> None:
@@ -165,7 +165,7 @@ async def test_refusals_of_the_relayer() -> None:
         assert (long.trouble, long.unsure) == (RelayerTrouble.REFUSED, False)
 
 
-# --- what may have been carried out ----------------------------------------------------
+# --- calls with an unknown outcome -----------------------------------------------------
 
 AFTER = Stage.AFTER
 

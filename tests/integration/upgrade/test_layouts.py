@@ -167,10 +167,10 @@ def test_servers_of_layout_2_stop_before_sealed_values_are_bound(tmp_path: Path)
             for statement in TELL_SEALING:
                 watcher.execute(statement)
             older_server.close()
-            told = [
+            notices = [
                 notification.payload for notification in watcher.notifies(timeout=60, stop_after=1)
             ]
-            assert told == ["3"], server.last_words()
+            assert notices == ["3"], server.last_words()
         check(server, "layout-2-sealed")
         with Client(server.target) as client:
             checkpoint = client.load("meanwhile")

@@ -110,7 +110,7 @@ async def test_an_origin_that_is_allowed_may_call_and_read_errors(http: httpx.As
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "preflight",
     [
         {"access-control-request-method": "GET"},
         {"access-control-request-method": "DELETE"},
@@ -118,9 +118,9 @@ async def test_an_origin_that_is_allowed_may_call_and_read_errors(http: httpx.As
     ],
 )
 async def test_an_allowed_origin_may_send_calls_and_nothing_else(
-    http: httpx.AsyncClient, asked: dict[str, str]
+    http: httpx.AsyncClient, preflight: dict[str, str]
 ) -> None:
-    answer = await http.options(CALL, headers={"origin": ALLOWED, **asked})
+    answer = await http.options(CALL, headers={"origin": ALLOWED, **preflight})
     assert answer.status_code == 400
 
 

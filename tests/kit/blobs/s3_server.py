@@ -107,7 +107,7 @@ class S3Server:
         conditional: Treatment of `If-None-Match: *`: "kept", "refused" or "ignored".
         tokens: Whether requests need tokens instead of signatures, as in Google's XML API, which
             differs only in the name of the condition.
-        asked: All requests, in order.
+        requests: All requests, in order.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -117,7 +117,7 @@ class S3Server:
         self.always: Fault | None = None
         self.conditional = "kept"
         self.tokens = False
-        self.asked: list[S3Request] = []
+        self.requests: list[S3Request] = []
         self._lock = threading.RLock()
         server = self
 
@@ -154,7 +154,7 @@ class S3Server:
     def puts(self, key: str = "") -> int:
         """Return how many puts of whole objects arrived, of all objects or of one object."""
         requests = [
-            request for request in self.asked if request.method == "PUT" and not request.query
+            request for request in self.requests if request.method == "PUT" and not request.query
         ]
         return sum(not key or request.key == key for request in requests)
 
@@ -176,7 +176,7 @@ class S3Server:
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         request = S3Request(handler.command, unquote(parts.path), query, headers, body)
         with self._lock:
-            self.asked.append(request)
+            self.requests.append(request)
             fault = self.script.popleft() if self.script else self.always
 
         def answer() -> Answer:

@@ -91,7 +91,7 @@ class Peer:
 
     def __init__(self, world: World | None = None) -> None:
         self.world = world or World()
-        self.asked: list[WalrusRequest] = []
+        self.requests: list[WalrusRequest] = []
         self.script: deque[Fault] = deque()
         self.always: Fault | None = None
         self.hold: asyncio.Event | None = None
@@ -124,14 +124,14 @@ class Peer:
     def count(self, method: str, *route: str) -> int:
         return sum(
             request.method == method and request.route[: len(route)] == route
-            for request in self.asked
+            for request in self.requests
         )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open[writer] = asyncio.Event()
         try:
             while (request := await _read_request(reader)) is not None:
-                self.asked.append(request)
+                self.requests.append(request)
                 self.arrived.release()
                 self.at_once += 1
                 self.most_at_once = max(self.most_at_once, self.at_once)
@@ -193,12 +193,12 @@ class World:
         self.objects = 0
         self.epoch = 7
 
-    def answer(self, asked: WalrusRequest) -> Reply:
-        match (asked.method, *asked.route[1:]):
+    def answer(self, request: WalrusRequest) -> Reply:
+        match (request.method, *request.route[1:]):
             case ("PUT", "quilts"):
-                return self._put_quilt(asked)
+                return self._put_quilt(request)
             case ("PUT", "blobs"):
-                return as_json(self._store(asked.body, asked))
+                return as_json(self._store(request.body, request))
             case ("GET", "blobs", "by-quilt-id", blob_id, identifier):
                 if blob_id not in self.blobs:
                     return problem(404, "NOT_FOUND", "BLOB_NOT_FOUND")
@@ -281,11 +281,11 @@ def blob_id_of(raw: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(b"blob" + raw).digest()).rstrip(b"=").decode()
 
 
-def read_form(asked: WalrusRequest) -> dict[str, bytes]:
+def read_form(request: WalrusRequest) -> dict[str, bytes]:
     """Return the fields of a multipart form, whatever their labels are."""
-    boundary = b"--" + asked.headers["content-type"].partition("boundary=")[2].encode()
+    boundary = b"--" + request.headers["content-type"].partition("boundary=")[2].encode()
     fields = {}
-    for part in asked.body.split(boundary)[1:-1]:
+    for part in request.body.split(boundary)[1:-1]:
         head, _, data = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
         name = head.partition(b' name="')[2].partition(b'"')[0].decode()
         assert name not in fields

@@ -20,19 +20,19 @@ class Endpoint:
         url: Base URL of the API.
         vectors: Function from a text to its vector.
         respond: Function that answers instead, if set.
-        asked: Bodies of the requests so far.
+        requests: Bodies of the requests so far.
         headers: Headers of the last request.
     """
 
     url: str
     vectors: Callable[[str], list[float]]
     respond: Respond | None = None
-    asked: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[dict[str, Any]] = field(default_factory=list)
     headers: Mapping[str, str] = field(default_factory=dict)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        self.asked.append(body)
+        self.requests.append(body)
         self.headers = request.headers.copy()
         if self.respond is not None:
             return self.respond(request, body)

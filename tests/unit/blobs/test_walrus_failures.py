@@ -181,7 +181,7 @@ class Run:
     ) -> None:
         self.time = Time()
         self.urls = urls or [f"http://{name}" for name in "abcdef"[:count]]
-        self.asked: list[tuple[str, int]] = []
+        self.requests: list[tuple[str, int]] = []
         self.retries: list[str] = []
         self.endpoints = Endpoints(
             self.urls,
@@ -204,7 +204,7 @@ class Run:
 
         async def attempt(endpoint: Endpoint, stale: int) -> str:
             name = endpoint.base.removeprefix("http://")
-            self.asked.append((name, stale))
+            self.requests.append((name, stale))
             self.time.now += cost_s
             left = symptoms.get(name, [])
             if not left:
@@ -216,7 +216,7 @@ class Run:
 
     @property
     def names(self) -> str:
-        return "".join(name for name, _ in self.asked)
+        return "".join(name for name, _ in self.requests)
 
 
 BUSY = answer(429, json=False)
@@ -246,14 +246,14 @@ RUNS: dict[str, tuple[int, dict[str, Any], dict[str, Any], str, str, list[float]
 
 
 @pytest.mark.parametrize(
-    ("count", "symptoms", "named", "ended", "asked", "pauses"), RUNS.values(), ids=RUNS
+    ("count", "symptoms", "named", "ended", "requested", "pauses"), RUNS.values(), ids=RUNS
 )
 def test_a_run_goes_on_as_its_failures_say(
     count: int,
     symptoms: Mapping[str, list[Symptom] | Symptom],
     named: dict[str, Any],
     ended: str,
-    asked: str,
+    requested: str,
     pauses: list[float],
 ) -> None:
     run = Run(count)
@@ -261,7 +261,7 @@ def test_a_run_goes_on_as_its_failures_say(
         outcome = run({name: copy.copy(failing) for name, failing in symptoms.items()}, **named)
     except AttemptFailedError as failed:
         outcome = failed.rule.name
-    assert (outcome, run.names, run.time.pauses) == (ended, asked, pauses)
+    assert (outcome, run.names, run.time.pauses) == (ended, requested, pauses)
 
 
 def test_pauses_double_up_to_a_bound() -> None:
@@ -287,7 +287,7 @@ def test_visibility_is_waited_for_without_jitter() -> None:
     run = Run(random=lambda: 0.0)
     assert run({"a": [HIDDEN] * 6}) == "a"
     assert run.time.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
-    assert run.asked == [("a", stale) for stale in range(7)]
+    assert run.requests == [("a", stale) for stale in range(7)]
 
 
 def test_each_rule_counts_for_itself() -> None:
@@ -299,7 +299,7 @@ def test_each_rule_counts_for_itself() -> None:
 def test_only_stale_answers_are_asked_for_in_another_way() -> None:
     run = Run(2)
     assert run({"a": [BUSY, WRONG, BUSY], "b": [WRONG, BUSY]}) == "b"
-    assert run.asked == [("a", 0), ("b", 0), ("a", 0), ("b", 1), ("a", 1), ("b", 1)]
+    assert run.requests == [("a", 0), ("b", 0), ("a", 0), ("b", 1), ("a", 1), ("b", 1)]
 
 
 def test_no_attempt_begins_after_the_budget() -> None:

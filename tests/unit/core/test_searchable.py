@@ -107,7 +107,7 @@ def test_a_plan_that_ends_in_much_white_space_is_a_plan() -> None:
 # --- labels and questions --------------------------------------------------------------------
 
 
-def asked(
+def body_of_question(
     *values: Any, maximum: int = ROOM, excluded: frozenset[str] = NOTHING, **more: Any
 ) -> SearchableBody:
     """Return the body of a checkpoint whose tasks wait for answers."""
@@ -117,13 +117,13 @@ def asked(
 
 
 def test_questions_come_before_the_state_or_the_plan() -> None:
-    assert asked("Send?", {"pick": ["a", "b"]}, draft="Text").text == (
+    assert body_of_question("Send?", {"pick": ["a", "b"]}, draft="Text").text == (
         'asks: Send?\nasks: {"pick":["a","b"]}\n{"draft":"Text"}'
     )
-    body = asked("Send\nnow?", current_plan="Read.\nWrite.", draft="Text")
+    body = body_of_question("Send\nnow?", current_plan="Read.\nWrite.", draft="Text")
     assert (body.text, body.planned) == ("asks: Send now?\nRead.\nWrite.", True)
-    assert asked("Send?").text == "asks: Send?"
-    assert asked(None, "", [], draft="Text").text == '{"draft":"Text"}'
+    assert body_of_question("Send?").text == "asks: Send?"
+    assert body_of_question(None, "", [], draft="Text").text == '{"draft":"Text"}'
 
 
 @pytest.mark.parametrize("shape", [[{"value": "Send?", "id": "1"}], ["Send?"], "Send?"])
@@ -133,20 +133,25 @@ def test_questions_of_other_languages_are_read_alike(shape: Any) -> None:
 
 
 def test_questions_can_be_excluded() -> None:
-    assert asked("Send?", excluded=frozenset({"__interrupt__"}), a="b").text == '{"a":"b"}'
-    assert asked({"to": "me", "body": "x"}, excluded=frozenset({"to"})).text == 'asks: {"body":"x"}'
+    assert (
+        body_of_question("Send?", excluded=frozenset({"__interrupt__"}), a="b").text == '{"a":"b"}'
+    )
+    assert (
+        body_of_question({"to": "me", "body": "x"}, excluded=frozenset({"to"})).text
+        == 'asks: {"body":"x"}'
+    )
 
 
 def test_long_questions_leave_half_of_the_room_to_the_state() -> None:
-    body = asked("q" * 20 + " word" * ROOM, "Send?", draft="Text " * ROOM)
+    body = body_of_question("q" * 20 + " word" * ROOM, "Send?", draft="Text " * ROOM)
     assert body.truncated
     assert len(body.text.encode()) <= ROOM
     first, second, state = body.text.split("\n")
     assert second == "asks: Send?"
     assert ROOM / 2 - 100 < len(first) + len(second) < ROOM / 2
     assert len(state) > ROOM / 2 - 100
-    assert not asked("Send?", draft="Text").truncated
-    assert asked("Send?" * 100, maximum=200).truncated
+    assert not body_of_question("Send?", draft="Text").truncated
+    assert body_of_question("Send?" * 100, maximum=200).truncated
 
 
 def test_a_label_is_a_line_of_its_own() -> None:
@@ -260,7 +265,7 @@ def test_half_a_surrogate_pair_does_not_fail() -> None:
     assert body_of([("current_plan", lone)], NOTHING, ROOM)[:2] == ("a?b", True)
 
 
-# --- what is too long ------------------------------------------------------------------------
+# --- long texts ------------------------------------------------------------------------------
 
 
 def test_an_array_keeps_its_last_items() -> None:

@@ -139,7 +139,7 @@ def test_a_fork_goes_on_in_the_groups_of_its_origin() -> None:
     assert not is_patch(prepare(keyframes, BASE + b"4", thread="stranger"))
 
 
-# --- what the writer stores ------------------------------------------------------------------
+# --- stored patches --------------------------------------------------------------------------
 
 
 def test_the_writer_stores_the_patch_if_the_keyframe_is_there() -> None:
@@ -174,7 +174,7 @@ def test_the_whole_of_a_patched_value_is_compressed_only_if_it_is_needed() -> No
     assert prepared.whole == compress(BASE + b"1")
 
 
-# --- what is remembered ----------------------------------------------------------------------
+# --- remembered keyframes --------------------------------------------------------------------
 
 
 def test_memory_is_bounded_and_the_oldest_are_forgotten() -> None:

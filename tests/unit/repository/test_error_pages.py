@@ -67,7 +67,7 @@ def test_an_example_fills_the_message_and_names_the_remedy() -> None:
 
 def test_a_reason_that_only_some_answers_retry_is_marked() -> None:
     retries = {name: entry.retry for name, entry in entries(CONTRACT).items()}
-    some = {name for name, retry in retries.items() if retry == "if `RetryInfo`"}
-    assert some == {"CREDENTIAL_INVALID", "QUOTA_EXCEEDED", "SEARCH_UNAVAILABLE"}
+    conditional = {name for name, retry in retries.items() if retry == "if `RetryInfo`"}
+    assert conditional == {"CREDENTIAL_INVALID", "QUOTA_EXCEEDED", "SEARCH_UNAVAILABLE"}
     always = {name for name, retry in retries.items() if retry == "yes"}
     assert always == {reason.name for reason in Reason if reason.retry_after_s is not None}

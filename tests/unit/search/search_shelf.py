@@ -83,7 +83,7 @@ class Shelf(FindRows):
         while len(results) < limit and (batch := list(itertools.islice(rest, 16))):
             self.read += len(batch)
             results += [
-                self.found(candidate.number, candidate.distance)
+                self.hit(candidate.number, candidate.distance)
                 for candidate in batch
                 if candidate.number in self.rows and self.in_scope(candidate.number, scope)
             ]
@@ -96,7 +96,7 @@ class Shelf(FindRows):
             not scope.filter or row.outcome == scope.filter["outcome"]
         )
 
-    def found(self, number: int, distance: float) -> SearchHit:
+    def hit(self, number: int, distance: float) -> SearchHit:
         """Return the search result of a row."""
         key = CheckpointKey(self.rows[number].thread_id, "", str(number))
         return SearchHit(key, "", "", b"{}", distance)
@@ -116,15 +116,15 @@ class Shelf(FindRows):
             for number, row in self.rows.items()
             if len(row.vector) == 4 * len(wanted) and self.in_scope(number, scope)
         )
-        return [(number, apart) for apart, number in compared[:limit]]
+        return [(number, away) for away, number in compared[:limit]]
 
 
-def distance(one: Sequence[float], other: Sequence[float], metric: Metric) -> float:
+def distance(left: Sequence[float], right: Sequence[float], metric: Metric) -> float:
     """Return the distance of two vectors of the same dimension."""
     if metric is Metric.L2:
-        return math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(one, other, strict=True)))
-    products = math.sqrt(math.fsum(a * a for a in one) * math.fsum(b * b for b in other))
+        return math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(left, right, strict=True)))
+    products = math.sqrt(math.fsum(a * a for a in left) * math.fsum(b * b for b in right))
     if not products:
         return 1.0
-    along = math.fsum(a * b for a, b in zip(one, other, strict=True))
+    along = math.fsum(a * b for a, b in zip(left, right, strict=True))
     return min(max(1.0 - along / products, 0.0), 2.0)

@@ -42,7 +42,7 @@ class House:
     """All packages below the service in one class, which records the calls."""
 
     closure: Closure
-    asked: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     counts: tuple[int, ...] = ()
     fails: Refusal | None = None
     answered: SaveOutcome | None = None
@@ -59,7 +59,7 @@ class House:
 
     async def adopt(self, tenant: str, closure: Closure, *rest: object) -> SaveOutcome:
         await self.gate.wait()
-        self.asked.append("adopt")
+        self.calls.append("adopt")
         return SAVED
 
     def backlog(self, tenant: str) -> House:
@@ -70,7 +70,7 @@ class House:
             raise Refusal(Reason.BACKLOG_FULL, backlog_bytes=2, maximum=1)
 
     async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> None:
-        self.asked.append(f"certify {key} {seq}")
+        self.calls.append(f"certify {key} {seq}")
 
     async def load(self, *_: object) -> None:
         return None
@@ -84,11 +84,11 @@ class House:
                 progress(count)
             await self.gate.wait()
         except asyncio.CancelledError:
-            self.asked.append("fetch cancelled")
+            self.calls.append("fetch cancelled")
             raise
         if self.fails is not None:
             raise self.fails
-        self.asked.append("fetch")
+        self.calls.append("fetch")
         return b"bundle"
 
     async def open(
@@ -112,7 +112,7 @@ async def refused(house: House, reason: Reason) -> Refusal:
     with pytest.raises(Refusal) as caught:
         await adopt(house)
     assert caught.value.reason is reason
-    assert "adopt" not in house.asked
+    assert "adopt" not in house.calls
     return caught.value
 
 
@@ -120,7 +120,7 @@ async def test_a_retry_fetches_nothing_and_waits_as_well() -> None:
     house = House(closure(), answered=SAVED, full=True)
     [step] = await adopt(house)
     assert (step.stage, step.fetched_bytes) == (Stage.ADOPTED, 0)
-    assert house.asked == ["certify new: 7"]
+    assert house.calls == ["certify new: 7"]
 
 
 async def test_a_count_is_reported_for_each_mebibyte_and_never_falls() -> None:
@@ -134,7 +134,7 @@ async def test_a_count_is_reported_for_each_mebibyte_and_never_falls() -> None:
 async def test_while_too_much_waits_nothing_is_fetched() -> None:
     house = House(closure(), full=True)
     await refused(house, Reason.BACKLOG_FULL)
-    assert house.asked == []
+    assert house.calls == []
 
 
 async def test_a_blob_that_is_not_there_is_the_callers_and_a_part_is_not() -> None:
@@ -153,7 +153,7 @@ async def test_a_caller_that_leaves_ends_the_fetch() -> None:
     assert (await anext(steps)).stage is Stage.FETCHING
     await asyncio.sleep(0)
     await steps.aclose()
-    assert house.asked == ["fetch cancelled"]
+    assert house.calls == ["fetch cancelled"]
 
 
 def test_a_descriptor_is_kept_as_it_is() -> None:

@@ -117,8 +117,8 @@ async def test_without_a_call_that_stands_still_the_wait_ends_with_a_refusal(
 
 async def test_a_cancelled_wait_gives_its_turn_to_the_next() -> None:
     memory = CallMemory(MAX)
-    holding = Reader(memory)
-    holding.keep(WHOLE + 1)
+    holder = Reader(memory)
+    holder.keep(WHOLE + 1)
     large = asyncio.create_task(memory.room(WHOLE))
     small = asyncio.create_task(memory.room(1))
     await asyncio.sleep(0)

@@ -29,7 +29,7 @@ LEXICAL, VECTOR, MEMWAL = SearchMode.LEXICAL, SearchMode.VECTOR, SearchMode.MEMW
 VECTOR_OF_QUERY = pack_vector([1.0, 0.0])
 
 
-def found(checkpoint_id: str, distance: float = 0.5) -> SearchHit:
+def hit(checkpoint_id: str, distance: float = 0.5) -> SearchHit:
     return SearchHit(CheckpointKey("thread", "", checkpoint_id), "summary", "text", b"{}", distance)
 
 
@@ -40,12 +40,12 @@ class ScriptedRecall:
     modes: Sequence[SearchMode] = (LEXICAL,)
     is_sealed: bool = False
     embedder_name: str = ""
-    worded: Sequence[SearchHit] = (found("worded"),)
+    worded: Sequence[SearchHit] = (hit("worded"),)
     exact: Sequence[SearchHit] | None = None
-    near: Sequence[SearchHit] = (found("near"),)
+    near: Sequence[SearchHit] = (hit("near"),)
     recalled: SearchAnswer | RelayerError = field(
         default_factory=lambda: SearchAnswer(
-            (found("recalled"),), MEMWAL, "cosine", truncated=True, dropped=3, unindexed=7
+            (hit("recalled"),), MEMWAL, "cosine", truncated=True, dropped=3, unindexed=7
         )
     )
     embedder_error: EmbedderError | None = None
@@ -53,7 +53,7 @@ class ScriptedRecall:
     owed: int = 0
     truncated: int = 0
     unindexed: Sequence[Refusal] = ()
-    asked: list[object] = field(default_factory=list)
+    calls: list[object] = field(default_factory=list)
     measured: list[tuple[SearchMode, bool]] = field(default_factory=list)
 
     @property
@@ -61,15 +61,15 @@ class ScriptedRecall:
         return self
 
     async def catch_up(self, tenant: str) -> int:
-        self.asked.append("catch up")
+        self.calls.append("catch up")
         return 2
 
     async def vectors_owed(self, tenant: str) -> int:
-        self.asked.append("vectors")
+        self.calls.append("vectors")
         return self.owed
 
     async def cut(self, tenant: str, scope: SearchScope, but: set[CheckpointKey]) -> int:
-        self.asked.append(("cut", {checkpoint_key.checkpoint_id for checkpoint_key in but}))
+        self.calls.append(("cut", {checkpoint_key.checkpoint_id for checkpoint_key in but}))
         return self.truncated
 
     async def dimension(self, tenant: str) -> int:
@@ -78,14 +78,14 @@ class ScriptedRecall:
     async def lexical(
         self, tenant: str, words: Words, scope: SearchScope, limit: int
     ) -> list[SearchHit]:
-        self.asked.append(("words", words))
+        self.calls.append(("words", words))
         exactly = bool(words.phrases) and self.exact is not None
         return list(self.exact or ()) if exactly else list(self.worded)
 
     async def nearest(
         self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
     ) -> list[SearchHit]:
-        self.asked.append(("vector", vector, metric))
+        self.calls.append(("vector", vector, metric))
         return list(self.near)
 
     async def embed(self, text: str) -> bytes:
@@ -96,7 +96,7 @@ class ScriptedRecall:
     async def by_memwal(
         self, tenant: str, text: str, scope: SearchScope, limit: int
     ) -> SearchAnswer:
-        self.asked.append(("memwal", text))
+        self.calls.append(("memwal", text))
         if isinstance(self.recalled, RelayerError):
             raise self.recalled
         return self.recalled
@@ -144,13 +144,13 @@ async def test_an_embedder_searches_text_by_meaning() -> None:
     answer = await search(recall, text="when did the writer start", metric=Metric.L2)
     assert (ids(answer), answer.mode, answer.metric) == (["near"], VECTOR, "l2")
     compared = ("vector", VECTOR_OF_QUERY, Metric.L2)
-    assert recall.asked == ["catch up", "vectors", compared, ("cut", {"near"})]
+    assert recall.calls == ["catch up", "vectors", compared, ("cut", {"near"})]
 
 
 async def test_text_that_was_cut_is_looked_for_where_a_search_may_have_missed_it() -> None:
     recall = ScriptedRecall(modes=(LEXICAL, VECTOR, MEMWAL), truncated=4, exact=[])
     assert (await search(recall, text="the writer", mode=LEXICAL)).cut == 4
-    assert recall.asked[-1] == ("cut", {"worded"})
+    assert recall.calls[-1] == ("cut", {"worded"})
     assert (await search(recall, text="the writer", mode=LEXICAL, limit=1)).cut == 0
     assert (await search(recall, text="the writer", mode=VECTOR)).cut == 4
     assert (await search(recall, text="the writer", mode=VECTOR, limit=1)).cut == 0
@@ -183,7 +183,7 @@ async def test_checkpoints_without_a_vector_are_not_indexed_for_a_search_by_vect
 async def test_exact_names_are_searched_by_words_first(
     text: str, others: Sequence[SearchMode]
 ) -> None:
-    recall = ScriptedRecall(modes=(LEXICAL, *others), exact=[found("exact")])
+    recall = ScriptedRecall(modes=(LEXICAL, *others), exact=[hit("exact")])
     answer = await search(recall, text=text)
     assert (ids(answer), answer.mode, answer.fell_back) == (["exact"], LEXICAL, "")
 
@@ -209,7 +209,7 @@ async def test_memwal_answers_text_where_there_is_one() -> None:
     answer = await search(recall, text="who closed the ticket")
     assert (ids(answer), answer.mode, answer.metric) == (["recalled"], MEMWAL, "cosine")
     assert (answer.truncated, answer.dropped, answer.unindexed) == (True, 3, 7)
-    assert recall.asked == [("memwal", "who closed the ticket")]
+    assert recall.calls == [("memwal", "who closed the ticket")]
 
 
 async def test_a_name_that_no_text_has_is_left_to_memwal() -> None:
@@ -222,7 +222,7 @@ async def test_words_in_quotes_are_not_left_to_memwal() -> None:
     recall = ScriptedRecall(modes=(LEXICAL, MEMWAL))
     answer = await search(recall, text='"exactly this"')
     assert (answer.mode, answer.fell_back) == (LEXICAL, "")
-    assert ("memwal", '"exactly this"') not in recall.asked
+    assert ("memwal", '"exactly this"') not in recall.calls
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ async def test_a_damaged_thread_is_told_once_until_it_is_repaired(
     reader = InMemoryMetricReader()
     caplog.set_level(logging.INFO, "tuskpoint_server.archive.rows.damaged_threads")
 
-    def told() -> list[str]:
+    def logged_lines() -> list[str]:
         """Return the log lines about the thread since the last call."""
         messages = [record.getMessage() for record in caplog.records]
         caplog.clear()
@@ -96,20 +96,20 @@ async def test_a_damaged_thread_is_told_once_until_it_is_repaired(
         await grow(home, "t1", "t2")
         await damage(home, "t1")
         await failed(home)
-        [first] = told()
+        [first] = logged_lines()
         assert "the row of the thread was changed" in first
         for name in ("t3", "t4"):
             await grow(home, name)
             await failed(home)
-            assert told() == []
+            assert logged_lines() == []
             assert "thread 't1' is damaged" in (await home.archive.status(TENANT)).last_error
             assert metric(reader, "tuskpoint.archive.damaged_threads") == 1
         home.clock.advance(TOLD_AGAIN_S)
         await failed(home)
-        assert told() == [first]
+        assert logged_lines() == [first]
         await damage(home, "t1", agent_id="")
         await home.flush()
-        assert told() == ["thread 't1' of tenant default is no longer damaged"]
+        assert logged_lines() == ["thread 't1' of tenant default is no longer damaged"]
         assert await certified(home) == {"t1", "t2", "t3", "t4"}
         assert (await home.archive.status(TENANT)).last_error == ""
         assert metric(reader, "tuskpoint.archive.damaged_threads") == 0

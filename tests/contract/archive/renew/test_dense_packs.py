@@ -85,7 +85,7 @@ async def test_patches_find_their_keyframes_after_both_were_moved(tmp_path: Path
 
 async def test_fork_of_a_deleted_thread_stops_needing_its_bytes(tmp_path: Path) -> None:
     async with years(tmp_path, epochs=3) as time:
-        await time.save("1", content=b"shared" * 700, asked=b"a question")
+        await time.save("1", content=b"shared" * 700, question=b"a question")
         await time.save("2", "1", content=b"secret" * 700)
         await time.flush()
         await time.home.journal.lineage.fork(TENANT, key("1"), "fork", "")

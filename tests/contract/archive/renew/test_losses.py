@@ -42,7 +42,7 @@ def metric(reader: InMemoryMetricReader, name: str) -> float:
 async def test_a_failing_renewal_is_reported_and_values_return_in_time(tmp_path: Path) -> None:
     reader = InMemoryMetricReader()
     async with years(tmp_path, epochs=4, meters=MeterProvider([reader])) as time:
-        await time.save("1", content=b"old" * 100, asked=b"asked")
+        await time.save("1", content=b"old" * 100, question=b"asked")
         await time.save("2", "1", content=b"new" * 100)
         await time.flush()
         saved = await time.load("1")
@@ -310,7 +310,7 @@ async def test_recovery_follows_moves_losses_and_repairs(tmp_path: Path) -> None
     async with years(tmp_path, epochs=3, max_put_bytes=1_000_000) as time:
         for number in range(6):
             await time.save(f"{number}", f"{number - 1}" if number else "", content=content)
-            await time.save("1", thread_id=f"t{number}", asked=b"asked")
+            await time.save("1", thread_id=f"t{number}", question=b"asked")
             content += b"%04d" % number * 30
             await time.flush()
         await time.delete("t3")

@@ -16,9 +16,9 @@ from tests.contract.search.kit import (
     OTHER,
     Nearest,
     drain,
-    found,
     look,
     make_searchable,
+    results_of,
     save,
 )
 from tests.kit.drafts import TENANT, draft, key
@@ -39,7 +39,7 @@ async def test_the_best_comes_first(journal: Journal) -> None:
     await save(journal, "02", "The writer drafted a letter.", data=b"nothing")
     await save(journal, "03", "Nobody rests.", data=b"nothing")
     await drain(journal)
-    results = await found(journal, "writers drafts")
+    results = await results_of(journal, "writers drafts")
     assert [result.key for result in results] == [key("02"), key("01")]
     assert [result.summary for result in results] == [
         "The writer drafted a letter.",
@@ -178,7 +178,7 @@ def test_the_word_of_a_thread_is_one_word_that_no_stemmer_cuts() -> None:
     assert sorted(tokens) == sorted(words)
 
 
-# --- what lives ----------------------------------------------------------------------------
+# --- live checkpoints ----------------------------------------------------------------------
 
 
 async def everything(journal: Journal, tenant: str = TENANT) -> list[list[CheckpointKey]]:

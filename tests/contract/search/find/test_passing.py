@@ -103,7 +103,7 @@ async def test_filters_match_values_in_any_spelling(journal: Journal) -> None:
         nearest = Nearest(*(Candidate(row.number, 0.1) for row in rows))
         by_vectors = await journal.finding.by_vectors(TENANT, nearest, scope, 100)
         assert [result.key for result in by_vectors] == matching, json.dumps(wanted)
-        assert nearest.asked is not None
+        assert nearest.numbers is not None
 
 
 async def test_only_live_candidates_in_scope_pass(journal: Journal) -> None:
@@ -132,10 +132,10 @@ async def test_candidates_are_looked_up_as_they_come_while_enough_of_them_pass(
     numbers = [row.number for row in rows]
     enough = Nearest(*(Candidate(number, 0.1) for number in numbers))
     assert len(await journal.finding.by_vectors(TENANT, enough, SearchScope(), 2)) == 2
-    assert enough.asked is None
+    assert enough.numbers is None
     too_few = Nearest(*(Candidate(number, 0.1) for number in [901, 902, 903, *numbers]))
     assert len(await journal.finding.by_vectors(TENANT, too_few, SearchScope(), 2)) == 2
-    assert too_few.asked == set(numbers)
+    assert too_few.numbers == set(numbers)
 
 
 async def test_a_filter_of_very_many_keys_is_none_too_many(journal: Journal) -> None:

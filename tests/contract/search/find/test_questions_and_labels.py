@@ -8,7 +8,7 @@ import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt
 
-from tests.contract.search.kit import check_text, drain, due_keys, found, look, make_searchable
+from tests.contract.search.kit import check_text, drain, due_keys, look, make_searchable, results_of
 from tests.kit.drafts import TENANT, draft, key, write_of
 from tests.kit.journal import Clock, Journal
 from tuskpoint_server.core.limits import KIB, LIMITS
@@ -49,7 +49,7 @@ async def test_a_question_is_found_though_it_comes_after_its_checkpoint(journal:
     [backlog] = await journal.index.backlog()
     assert backlog.checkpoints == 1
     assert await index(journal) == 1
-    [result] = await found(journal, "publish")
+    [result] = await results_of(journal, "publish")
     assert (result.key, result.truncated) == (key("01"), False)
     assert result.content == 'asks: Publish the draft?\n{"animal":"walrus 01"}'
     assert set(await look(journal, "walrus")) == {key("01"), key("02")}
@@ -129,7 +129,7 @@ async def test_a_label_is_found_until_it_is_cleared(journal: Journal) -> None:
     await index(journal)
     await journal.set_label(TENANT, key("01"), "before the  rewrite")
     await index(journal)
-    [result] = await found(journal, '"before the rewrite"')
+    [result] = await results_of(journal, '"before the rewrite"')
     assert result.content == 'label: before the rewrite\nasks: Publish?\n{"animal":"walrus 01"}'
     await journal.set_label(TENANT, key("01"), "")
     await index(journal)

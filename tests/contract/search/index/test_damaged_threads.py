@@ -7,7 +7,7 @@ import logging
 import pytest
 from sqlalchemy import update
 
-from tests.contract.search.kit import drain, found, look, make_searchable, save
+from tests.contract.search.kit import drain, look, make_searchable, results_of, save
 from tests.kit.drafts import TENANT, key
 from tests.kit.journal import Clock, Journal
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
@@ -98,6 +98,6 @@ async def test_damaged_rows_take_no_place_of_others_in_an_answer(journal: Journa
             update(checkpoints).where(where).values(metadata=b'{"by": "another"}')
         ).close()
     )
-    results = await found(journal, "writer", limit=3)
+    results = await results_of(journal, "writer", limit=3)
     assert {result.key for result in results[:3]} == {key("1"), key("2"), key("3")}
     assert {result.key for result in results[3:] if result.damage} & {key("0"), key("4")}

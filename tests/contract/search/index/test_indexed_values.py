@@ -9,8 +9,8 @@ from sqlalchemy import update
 from tests.contract.search.kit import (
     drain,
     due,
-    found,
     look,
+    results_of,
     save,
 )
 from tests.kit.drafts import TENANT, draft, key, value, write
@@ -115,11 +115,11 @@ async def test_a_value_of_more_than_32_kib_is_found_by_its_latest_part(journal: 
     assert (first.truncated, second.truncated) == (True, False)
     assert 16 * KIB < len(first.channels[0][1].data) <= MAX_VALUES_BYTES
     await drain(journal, body=data_of_json)
-    [result] = await found(journal, '"the last of them all"')
+    [result] = await results_of(journal, '"the last of them all"')
     assert (result.key, result.truncated) == (key("01"), True)
     assert await look(journal, '"message 99"') == [key("01")]
     assert await look(journal, '"message 1"') == []
-    [other] = await found(journal, "short")
+    [other] = await results_of(journal, "short")
     assert not other.truncated
     assert (await journal.finding.status(TENANT)).truncated == 1
     await save(journal, "01", "long no more")

@@ -290,7 +290,7 @@ async def test_a_revoked_credential_ends_the_stream_after_its_commits(
         assert stream.last(2).saved.seq == 2
 
 
-# --- clients that go away --------------------------------------------------------------------
+# --- clients that leave ----------------------------------------------------------------------
 
 
 async def test_saves_of_a_client_that_went_away_are_committed(

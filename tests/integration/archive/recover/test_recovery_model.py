@@ -135,7 +135,7 @@ class Recovering(History):
         await self.removal.delete_runs(TENANT, ["inner"])
 
     async def items(self) -> None:
-        """Put and delete items, some of which expire before the next step."""
+        """Put and delete items; some items expire before the next step."""
         items, changes = self.house.journal.items, []
         for key in self.random.choices("abc", k=2):
             value = b'{"x":"%b"}' % self.content().hex().encode()

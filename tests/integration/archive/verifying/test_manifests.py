@@ -42,7 +42,7 @@ async def stored(home: House, manifest: Manifest) -> BlobLocation:
 
 
 async def read_back(store: BlobStore, location: BlobLocation) -> Manifest:
-    """Return the manifest at a location, of which only the blob ID and the hash are known."""
+    """Return the manifest with a blob ID and a hash, which is all that a caller knows."""
     data = await store.get(BlobLocation(location.sha256, 0, location.blob_id, location.identifier))
     if json.loads(data)["kind"] == "parts":
         listed = decode_parts(data, location, 1 << 30)

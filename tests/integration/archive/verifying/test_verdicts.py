@@ -86,7 +86,7 @@ async def tamper(home: House, statement: str, *values: object) -> None:
     await home.journal.database.transact(lambda batch: change(batch.connection))
 
 
-# --- what is as it should be ---------------------------------------------------------------
+# --- intact checkpoints --------------------------------------------------------------------
 
 
 async def test_an_intact_thread_passes(home: House) -> None:
@@ -329,7 +329,7 @@ async def test_a_gap_that_takes_the_only_copy_fails(home: House, blobs: Path) ->
     assert verification.of(name(7)).detail == "the blob lapsed"
 
 
-# --- the way from the catalog --------------------------------------------------------------
+# --- the chain from the catalog ------------------------------------------------------------
 
 
 async def catalog_and_runs(home: House) -> tuple[BlobLocation, list[BlobLocation]]:
@@ -383,7 +383,7 @@ async def test_a_lost_run_is_reported(home: House, blobs: Path) -> None:
     assert verification.mismatches == 0
 
 
-# --- a journal that says otherwise ---------------------------------------------------------
+# --- a journal that contradicts the blobs --------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -450,7 +450,7 @@ async def test_a_segment_that_the_journal_mixes_up(home: House) -> None:
     }
 
 
-# --- what it takes -------------------------------------------------------------------------
+# --- cost of a verification ----------------------------------------------------------------
 
 
 class CountingStore(DirectoryStore):

@@ -110,7 +110,7 @@ class House:
         data = self.stored(at).read_bytes()
         return segment_pb2.ThreadSegment.FromString(zstd.decompress(data[8 + data[4] :]))
 
-    # --- damage ------------------------------------------------------------------------
+    # --- damaging blobs ----------------------------------------------------------------
 
     def put(self, data: bytes) -> dict[str, Any]:
         """Store bytes as the server stores them, and return their location."""
@@ -223,7 +223,7 @@ def stored_json(content: object) -> bytes:
     return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
-# --- filling ---------------------------------------------------------------------------
+# --- filling the server ----------------------------------------------------------------
 
 
 def left_behind(folder: Path, settings: Mapping[str, str], steps: int = STEPS) -> House:
@@ -292,7 +292,7 @@ def _stored_manifest(target: str) -> Location:
     return Location(at.blob_id, at.identifier, at.sha256.hex())
 
 
-# --- auditing --------------------------------------------------------------------------
+# --- running an audit ------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -278,7 +278,7 @@ async def test_a_file_that_cannot_be_read_is_no_verdict(house: House) -> None:
     assert audit.result == "INCOMPLETE"
 
 
-# --- what a server recorded of its own losses ------------------------------------------
+# --- losses that the server recorded ---------------------------------------------------
 
 
 async def test_a_recorded_gap_is_neither_a_pass_nor_a_failure(house: House) -> None:
@@ -392,7 +392,7 @@ async def test_the_text_names_everything_that_was_checked(house: House) -> None:
     assert house.ids[SHORT][0] not in brief
 
 
-# --- what cannot be audited ------------------------------------------------------------
+# --- unusable sources ------------------------------------------------------------------
 
 
 def test_names_that_name_nothing_are_refused(tmp_path: Path) -> None:

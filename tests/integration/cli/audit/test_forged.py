@@ -29,7 +29,7 @@ NO_HASH = "0" * 64
 Json = dict[str, Any]
 
 
-# --- lies whose hashes are right -------------------------------------------------------
+# --- lies with right hashes ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_snapshot_that_lacks_a_member_is_none_yet(house: House) -> None:
     assert (item.verdict, item.checkpoint_id) == (Verdict.GAP, house.ids[SHORT][1])
 
 
-# --- segments and bundles that mean harm -----------------------------------------------
+# --- malicious segments and bundles ----------------------------------------------------
 
 
 def first_segment(house: House) -> segment_pb2.ThreadSegment:

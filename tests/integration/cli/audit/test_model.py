@@ -212,14 +212,14 @@ async def test_a_fork_names_late_writes_where_they_lie(tmp_path: Path) -> None:
         await first.flush()
         await fork(first, "t", "fork", "fork of a fork")
         await fork(first, "fork", "fork of what is certified")
-        known = await standing_records(first)
+        known = await journal_records(first)
         assert {len(entry.writes) for entry in known.values()} == {1}
         async with recovered_house(tmp_path / "second", first) as second:
             await fork(second, "fork of a fork", "another")
-            assert {len(entry.writes) for entry in (await standing_records(second)).values()} == {1}
+            assert {len(entry.writes) for entry in (await journal_records(second)).values()} == {1}
 
 
-async def standing_records(home: House) -> dict[str, ManifestEntry]:
+async def journal_records(home: House) -> dict[str, ManifestEntry]:
     """Return the checkpoint of each thread according to records from the journal alone."""
     records, *_ = await home.journal.database.query(
         lambda connection: recorded.records(connection, TENANT, 9, "", 100)
@@ -251,7 +251,7 @@ async def test_moved_checkpoints_pass_and_recorded_losses_are_gaps(
     tmp_path: Path,
 ) -> None:
     async with years(tmp_path, epochs=3) as time:
-        await time.save("1", content=b"shared" * 700, asked=b"a question")
+        await time.save("1", content=b"shared" * 700, question=b"a question")
         await time.save("2", "1", content=b"secret" * 700)
         await time.flush()
         await LineageRows(time.home.journal.database).fork(TENANT, key("1"), "fork", "")

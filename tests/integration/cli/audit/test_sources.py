@@ -77,8 +77,8 @@ async def audited(*peers: Peer, given: Descriptor = GIVEN, **options: Any) -> ki
 async def test_an_aggregator_that_has_it_is_asked_once(peers: tuple[Peer, Peer]) -> None:
     first, second = peers
     assert (await audited(first, second)).result == "PASS"
-    assert [request.path for request in first.asked] == [f"/v1/blobs/{BLOB}"]
-    assert second.asked == []
+    assert [request.path for request in first.requests] == [f"/v1/blobs/{BLOB}"]
+    assert second.requests == []
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ async def test_wrong_bytes_are_asked_for_again_past_caches_and_then_fail(
     audit = await audited(first)
     assert audit.result == "FAIL"
     assert audit.findings.root.actual_sha256 == hashlib.sha256(STORED[:-1] + b"!").hexdigest()
-    assert [request.query for request in first.asked] == [
+    assert [request.query for request in first.requests] == [
         [],
         [("skip_consistency_check", "false")],
         [("strict_consistency_check", "true")],
     ]
-    assert first.asked[1].headers["cache-control"] == "no-store"
+    assert first.requests[1].headers["cache-control"] == "no-store"
 
 
 async def test_an_aggregator_that_sends_wrong_bytes_is_named_if_another_is_right(
@@ -190,7 +190,7 @@ async def test_an_aggregator_that_fails_is_asked_after_the_others_from_then_on(
     for _ in range(3):
         await source.fetch(Location(BLOB, "", GIVEN.blob_sha256), 1 << 20)
     await source.close()
-    assert (len(first.asked), len(second.asked)) == (1, 3)
+    assert (len(first.requests), len(second.requests)) == (1, 3)
 
 
 async def test_pauses_grow_and_end(peers: tuple[Peer, Peer]) -> None:
@@ -199,7 +199,7 @@ async def test_pauses_grow_and_end(peers: tuple[Peer, Peer]) -> None:
     pauses = Pauses()
     await audited(first, sleep=pauses, chance=lambda: 1.0)
     assert pauses.lengths == [0.5, 1.0, 2.0, 4.0, 8.0]
-    assert len(first.asked) == 1 + answers.USUAL.rounds
+    assert len(first.requests) == 1 + answers.USUAL.rounds
 
 
 async def test_a_blob_that_was_stored_a_moment_ago_is_waited_for(
@@ -221,7 +221,7 @@ async def test_a_404_that_a_cache_kept_is_asked_past_it(peers: tuple[Peer, Peer]
     first, _ = peers
     first.script.append(instead(NOT_FOUND))
     assert (await audited(first)).result == "PASS"
-    assert first.asked[1].query != first.asked[0].query
+    assert first.requests[1].query != first.requests[0].query
 
 
 async def test_a_source_that_has_stopped_answering_is_not_asked_for_ever(
@@ -234,7 +234,7 @@ async def test_a_source_that_has_stopped_answering_is_not_asked_for_ever(
     location = Location(BLOB, "", GIVEN.blob_sha256)
     pieces = [await reader.read("segment", location) for _ in range(20)]
     await source.close()
-    assert len(first.asked) == SILENT_AT_MOST
+    assert len(first.requests) == SILENT_AT_MOST
     assert {piece.finding.verdict for piece in pieces} == {Verdict.UNREADABLE}
     assert pieces[-1].finding.reason.startswith("it was not asked for")
 
@@ -245,7 +245,7 @@ async def test_nothing_but_a_blob_id_becomes_part_of_a_url(peers: tuple[Peer, Pe
         descriptor = Descriptor("t:c", "t", "c", blob_id, GIVEN.blob_sha256, "", "")
         audit = await audited(first, given=descriptor)
         assert audit.findings.root.verdict is Verdict.MISSING
-    assert first.asked == []
+    assert first.requests == []
 
 
 def test_urls_are_taken_as_people_write_them() -> None:

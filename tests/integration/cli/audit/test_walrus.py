@@ -109,7 +109,7 @@ async def test_a_patch_is_read_by_its_own_id_too(
     await source.close()
 
 
-# --- as people run it ------------------------------------------------------------------
+# --- the command as people run it ------------------------------------------------------
 
 
 def test_reports_can_be_compared(

@@ -57,8 +57,8 @@ def test_items_are_listed_and_filtered(target: str) -> None:
     assert len(run(target, "items", "search", "list", "--offset", "3", "--json").lines) == 1
     depth = run(target, "items", "namespaces", "list", "--depth", "1", "--json")
     assert depth.lines == [{"namespace": ["list"]}]
-    some = run(target, "items", "namespaces", "list", "--limit", "2")
-    assert (some.out, "more than 2" in some.errors) == ("list.0\nlist.1\n", True)
+    page = run(target, "items", "namespaces", "list", "--limit", "2")
+    assert (page.out, "more than 2" in page.errors) == ("list.0\nlist.1\n", True)
     assert run(target, "items", "search", "nothing-here").errors == "no items\n"
     assert run(target, "items", "namespaces", "nothing-here").errors == "no namespaces\n"
 

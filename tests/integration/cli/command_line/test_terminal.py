@@ -32,7 +32,7 @@ def test_an_ascii_terminal_gets_escapes(target: str) -> None:
     assert json.loads(out) == {"größe": "30 m²"}
 
 
-# --- what is printed where ----------------------------------------------------------------
+# --- stdout and stderr --------------------------------------------------------------------
 
 
 def test_unicode_is_shown_and_controls_are_not_obeyed(target: str) -> None:

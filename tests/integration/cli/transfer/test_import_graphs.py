@@ -62,7 +62,7 @@ class Answer:
     number: int
 
 
-def told(graph: Any, thread_id: str, prefix: str = "") -> list[Any]:
+def history_of(graph: Any, thread_id: str, prefix: str = "") -> list[Any]:
     """Return the history of a thread, without the prefix of its ID."""
     return [
         (
@@ -96,7 +96,7 @@ def test_every_thread_arrives_as_langgraph_reads_it(
             here = ours.get_state(config(f"{prefix}{thread_id}"))
             assert thread_id == "delta" or here.values == there.values
         else:
-            assert told(ours, thread_id, prefix) == told(theirs, thread_id)
+            assert history_of(ours, thread_id, prefix) == history_of(theirs, thread_id)
 
 
 def test_a_second_import_finds_everything_there(

@@ -181,7 +181,7 @@ async def test_bad_replays_are_refused(house: HistoryHouse) -> None:
         assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,)), field
 
 
-# --- how much of it is in memory -----------------------------------------------------------
+# --- use of memory -------------------------------------------------------------------------
 
 
 async def test_memory_does_not_grow_with_the_thread(house: HistoryHouse) -> None:
@@ -218,7 +218,7 @@ def copies_of_the_first(batch: UnitOfWork) -> None:
 async def test_a_reader_that_stops_holds_the_server_up(
     house: HistoryHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    total, size = 256, 256 * 1024  # 64 MiB, of which gRPC and the sockets buffer 20 MiB under load
+    total, size = 256, 256 * 1024  # 64 MiB; gRPC and the sockets buffer 20 MiB of this under load
     for number in range(total):
         await house.save(f"{number:03}", content=number.to_bytes(2, "big") * (size // 2))
     read, pages = house.home.journal.read_page, 0

@@ -61,7 +61,7 @@ async def reported(stream: Any) -> ReportedError:
     raise AssertionError("the watch came to an end")
 
 
-# --- what is delivered ---------------------------------------------------------------------
+# --- delivered events ----------------------------------------------------------------------
 
 
 async def test_every_change_is_delivered_in_order(house: HistoryHouse) -> None:
@@ -278,7 +278,7 @@ async def test_threads_that_are_not_there(house: HistoryHouse) -> None:
     assert again.checkpoint == begun.checkpoint, "from the beginning of the incarnation"
 
 
-# --- what is not kept any more -------------------------------------------------------------
+# --- compacted events ----------------------------------------------------------------------
 
 
 async def test_a_cursor_of_dropped_events_is_refused_with_one_that_works(
@@ -418,7 +418,7 @@ async def test_bad_watches_are_refused(house: HistoryHouse) -> None:
         assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,)), field
 
 
-# --- how long it lasts ---------------------------------------------------------------------
+# --- length of a watch ---------------------------------------------------------------------
 
 
 async def test_a_watch_outlasts_the_longest_call(tmp_path: Path) -> None:
@@ -475,7 +475,7 @@ async def test_draining_ends_watches_at_once(house: HistoryHouse) -> None:
             assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
 
 
-# --- the whole server ----------------------------------------------------------------------
+# --- a whole server ------------------------------------------------------------------------
 
 
 async def test_the_server_serves_watches(

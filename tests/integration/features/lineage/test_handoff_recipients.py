@@ -174,13 +174,13 @@ async def test_a_changed_sealed_key_is_refused_and_nothing_is_written(
     )
     assert (reported.code, reported.reason) == (Code.FAILED_PRECONDITION, "KEY_MISSING")
 
-    def holding(text: bytes) -> str:
+    def sealed_for_taker(text: bytes) -> str:
         to = pyrage.x25519.Recipient.from_str(public)
         return base64.b64encode(pyrage.encrypt(text, [to])).decode()
 
-    reported = await taker.refuses(changed(descriptor, sealed_key=holding(b"no key")))
+    reported = await taker.refuses(changed(descriptor, sealed_key=sealed_for_taker(b"no key")))
     assert (reported.code, reported.reason) == (Code.DATA_LOSS, "KEY_WRONG")
-    reported = await taker.refuses(changed(descriptor, sealed_key=holding(b"ab" * 32)))
+    reported = await taker.refuses(changed(descriptor, sealed_key=sealed_for_taker(b"ab" * 32)))
     assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
     reported = await taker.refuses(changed(descriptor, sealed_key=""))
     assert (reported.code, reported.reason) == (Code.FAILED_PRECONDITION, "KEY_MISSING")

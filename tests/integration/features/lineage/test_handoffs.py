@@ -38,7 +38,7 @@ VERIFIED, ADOPTED = pb.ADOPT_STAGE_VERIFIED, pb.ADOPT_STAGE_ADOPTED
 Code = grpc.StatusCode
 
 
-# --- what is handed off ----------------------------------------------------------------
+# --- handed-off content ----------------------------------------------------------------
 
 
 async def test_a_thread_goes_on_where_it_was_handed_off(giver: Side, taker: Side) -> None:

@@ -67,7 +67,7 @@ def bundle_of(stored: bytes) -> segment_pb2.ThreadSegment:
     return segment_pb2.ThreadSegment.FromString(zstd.decompress(stored))
 
 
-# --- over the wire ---------------------------------------------------------------------
+# --- over the network ------------------------------------------------------------------
 
 
 async def test_two_servers_share_nothing_but_walrus(

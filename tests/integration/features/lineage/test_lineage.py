@@ -39,7 +39,7 @@ Step = tuple[tpb.LineageKind, str, str]
 
 
 async def two_steps(checkpoints: CheckpointServiceAsyncStub) -> None:
-    """Save a thread of two checkpoints, the first of which waits for an answer."""
+    """Save a thread of two checkpoints; the first checkpoint waits for an answer."""
     await checkpoints.SaveCheckpoint(
         save_request(
             FIRST,

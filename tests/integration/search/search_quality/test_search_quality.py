@@ -104,13 +104,12 @@ async def test_the_vectors_are_those_that_the_model_makes() -> None:
     sample = questions.texts()[::20]
     made = np.array([np.frombuffer(vector, "<f4") for vector in await embedder.embed(sample)])
     held = np.array([vectors()[text] for text in sample])
-    # Committed with 16 bits, of which 11 are digits; created by another program with the same
-    # weights.
+    # Committed with 16 bits (11 of them digits), from another program with the same weights.
     assert np.abs(made - held).max() < 2**-9
     await embedder.close()
 
 
-# --- what is found ---------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------
 
 
 async def test_words_find_names_and_numbers_first(client: AsyncClient) -> None:
@@ -196,6 +195,6 @@ async def searched_by_an_endpoint(
         ):
             ids = await save_all(client, with_vectors=False)
             await has_vectors(client, len(checkpoints()))
-            sent = {text for body in endpoint.asked for text in body["input"]}
+            sent = {text for body in endpoint.requests for text in body["input"]}
             assert {saved.summary for saved in checkpoints()} <= sent
             yield client, ids

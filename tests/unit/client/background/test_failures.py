@@ -137,7 +137,7 @@ def test_a_callback_may_hand_the_step_over_again_and_may_not_wait(service: Servi
     assert len(caught) == 1
 
 
-# --- life ------------------------------------------------------------------------------
+# --- start and stop --------------------------------------------------------------------
 
 
 def test_steps_wait_for_the_start_and_are_flushed_by_the_stop(service: Service) -> None:

@@ -60,7 +60,7 @@ def remedy(target: str) -> str:
     return f"start one with `tuskpoint-server dev --port {target.partition(':')[2]}`"
 
 
-# --- what happens ----------------------------------------------------------------------
+# --- unreachable targets ---------------------------------------------------------------
 
 
 def info_of_client(kind: str, target: str) -> Awaitable[object]:

@@ -88,7 +88,7 @@ def test_objects_written_by_another_language_are_validated() -> None:
         serde.loads_typed(("json", json.dumps(shape).encode()))
 
 
-# --- what is read --------------------------------------------------------------------------
+# --- values of other writers ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_untyped_values_of_javascript_on_channels_of_langgraph(
     assert native(channel, value) == meant
 
 
-# --- beside other serializers ----------------------------------------------------------------
+# --- values of other serializers -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from tuskpoint.langgraph._encode import encode_value
 from tuskpoint.langgraph.portable import Map, NotPortable, PortableError, RegExp
 from tuskpoint_server.core.model import Value
 
-# --- what comes back -----------------------------------------------------------------------
+# --- values read back ----------------------------------------------------------------------
 
 
 @given(VALUES | SNAPSHOTS)
@@ -220,7 +220,7 @@ def test_the_servers_json_view_shows_portable_values_as_they_are() -> None:
     assert view(Value(*SERDE.dumps_typed(value))) == form(value)
 
 
-# --- what is refused -----------------------------------------------------------------------
+# --- refusals ------------------------------------------------------------------------------
 
 
 class Nowhere(tzinfo):

@@ -278,21 +278,21 @@ def test_a_closure_with_too_many_rows_is_not_handed_off(monkeypatch: pytest.Monk
 # --- limits ----------------------------------------------------------------------------
 
 
-def one(**fields: object) -> Segment:
+def segment_of(**fields: object) -> Segment:
     return bundle(checkpoints=(checkpoint("c1", 0)._replace(**fields),))  # type: ignore[arg-type]
 
 
 def framed(**fields: object) -> Segment:
     frame = checkpoint_pb2.CheckpointState(**fields)  # type: ignore[arg-type] # its fields
-    return one(state=frame.SerializeToString())
+    return segment_of(state=frame.SerializeToString())
 
 
 def based(*channels: DeltaChannel) -> Segment:
-    return one(delta_base=encode_delta_base(channels))
+    return segment_of(delta_base=encode_delta_base(channels))
 
 
 def test_values_within_the_limits_of_a_save_pass() -> None:
-    full = one(
+    full = segment_of(
         checkpoint_ns="n" * 2048,
         checkpoint_id="i" * 128,
         label="l" * 256,
@@ -308,14 +308,14 @@ DIGEST = PLAIN.digest
 LONG = "p" * 2049
 TOO_MUCH: list[tuple[str, Segment]] = [
     ("thread_id", bundle(thread_id="t" * 513)),
-    ("checkpoint_ns", one(checkpoint_ns="n" * 2049)),
-    ("checkpoint_id", one(checkpoint_id="i" * 129)),
-    ("parent_checkpoint_id", one(parent_id="i" * 129)),
-    ("label", one(label="é" * 129)),
-    ("summary", one(summary="s" * 1025)),
-    ("lineage", one(lineage=Lineage(adopted_from="t" * 642))),
-    ("metadata_json", one(metadata=b"x" * (LIMITS.max_metadata + 1))),
-    ("metadata_json", one(metadata=b"null")),
+    ("checkpoint_ns", segment_of(checkpoint_ns="n" * 2049)),
+    ("checkpoint_id", segment_of(checkpoint_id="i" * 129)),
+    ("parent_checkpoint_id", segment_of(parent_id="i" * 129)),
+    ("label", segment_of(label="é" * 129)),
+    ("summary", segment_of(summary="s" * 1025)),
+    ("lineage", segment_of(lineage=Lineage(adopted_from="t" * 642))),
+    ("metadata_json", segment_of(metadata=b"x" * (LIMITS.max_metadata + 1))),
+    ("metadata_json", segment_of(metadata=b"null")),
     ("4096 channels", framed(channels=[{"name": str(number)} for number in range(4097)])),
     ("name of a channel", framed(channels=[{"name": ""}])),
     ("name of a channel", framed(channels=[{"name": "x" * 513}])),

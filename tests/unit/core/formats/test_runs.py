@@ -192,7 +192,7 @@ async def test_a_member_in_this_quilt_is_in_the_blob_of_the_run() -> None:
     assert record.location.blob_id == "put 0"
 
 
-# --- what is refused -------------------------------------------------------------------
+# --- refusals --------------------------------------------------------------------------
 
 
 def decoded(data: bytes, ref: RunRef) -> None:

@@ -298,7 +298,7 @@ def test_half_of_a_surrogate_pair_never_reaches_a_path() -> None:
     assert (change.path, change.before) == ("", '{"$map":[["\\ud800",1]]}')
 
 
-# --- channels that are rebuilt from writes -----------------------------------------------------
+# --- channels rebuilt from writes --------------------------------------------------------------
 
 
 def history(seed: Any, *writes: Any) -> DeltaHistory:

@@ -43,7 +43,7 @@ def view_of(thing: Any) -> Any:
     return view(stored(thing))
 
 
-# --- what JSON can and cannot say ------------------------------------------------------------
+# --- values with and without a form in JSON --------------------------------------------------
 
 
 def unescaped(shown: Any) -> Any:

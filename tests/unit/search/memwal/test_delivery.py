@@ -30,7 +30,7 @@ WAITING, SENT = MemoryState.WAITING, MemoryState.SENT
 DELIVERED, REFUSED = MemoryState.DELIVERED, MemoryState.REFUSED
 
 
-# --- the plain way -------------------------------------------------------------------------
+# --- deliveries without failures -----------------------------------------------------------
 
 
 @virtually
@@ -120,7 +120,7 @@ async def test_recalls_that_come_first_leave_the_memories_as_they_were() -> None
     once_each(house, ["one", "two"])
 
 
-# --- the server fails --------------------------------------------------------------------
+# --- failures of the server --------------------------------------------------------------
 
 
 @virtually

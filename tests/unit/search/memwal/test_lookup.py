@@ -57,13 +57,13 @@ class ScriptedRelayer(Relayer):
 
     def __init__(self) -> None:
         self.answer: Answer = nothing
-        self.asked: list[tuple[str, str, int]] = []
+        self.recalls: list[tuple[str, str, int]] = []
         self.times: list[float] = []
         self.at_once = 0
         self.closed = False
 
     async def recall(self, namespace: str, query: str, limit: int) -> Recollection:
-        self.asked.append((namespace, query, limit))
+        self.recalls.append((namespace, query, limit))
         self.times.append(asyncio.get_running_loop().time())
         self.at_once += 1
         assert self.at_once == 1, "one task, one call"
@@ -107,7 +107,7 @@ class Kit:
     async def warm(self) -> None:
         """Let the first check pass."""
         await asyncio.sleep(0.001)
-        assert len(self.relayer.asked) == 1
+        assert len(self.relayer.recalls) == 1
 
     async def problem(self) -> RelayerError:
         with pytest.raises(RelayerError) as caught:
@@ -151,7 +151,7 @@ async def test_memories_of_this_servers_form_come_back() -> None:
         recalled, returned, dropped = await it.lookup.recall("acme", "when did it start?", 7)
         assert recalled == [RecalledMemory(POINTER, "the writer starts", 0.1)]
         assert (returned, dropped) == (6, 3)
-        assert it.relayer.asked[-1] == ("space/acme", "when did it start?", 7)
+        assert it.relayer.recalls[-1] == ("space/acme", "when did it start?", 7)
 
 
 @virtually
@@ -159,14 +159,14 @@ async def test_recall_of_its_own_comes_first_and_then_when_nobody_asks() -> None
     async with kit() as it:
         assert it.health.last_answer_us is None
         await it.warm()
-        assert it.relayer.asked == [("space", "checkpoint", 1)]
+        assert it.relayer.recalls == [("space", "checkpoint", 1)]
         assert it.health.healthy
         await asyncio.sleep(SETTINGS.check_s - 1)
         await it.lookup.recall("default", "what", 5)
         await asyncio.sleep(SETTINGS.check_s - 1)
-        assert [query for _, query, _ in it.relayer.asked] == ["checkpoint", "what"]
+        assert [query for _, query, _ in it.relayer.recalls] == ["checkpoint", "what"]
         await asyncio.sleep(2)
-        assert [query for _, query, _ in it.relayer.asked] == ["checkpoint", "what", "checkpoint"]
+        assert [query for _, query, _ in it.relayer.recalls] == ["checkpoint", "what", "checkpoint"]
         assert it.health.last_answer_us == pytest.approx((2 * SETTINGS.check_s - 1) * 1e6, abs=1e4)
 
 
@@ -174,10 +174,10 @@ async def test_recall_of_its_own_comes_first_and_then_when_nobody_asks() -> None
 async def test_first_searches_wait_for_the_first_check() -> None:
     async with kit() as it:
         assert await it.lookup.recall("default", "what", 5) == ([], 0, 0)
-        assert [query for _, query, _ in it.relayer.asked] == ["checkpoint", "what"]
+        assert [query for _, query, _ in it.relayer.recalls] == ["checkpoint", "what"]
 
 
-# --- deadlines and those who go --------------------------------------------------------
+# --- deadlines and cancelled calls -----------------------------------------------------
 
 
 async def hanging(query: str) -> Recollection:
@@ -249,7 +249,7 @@ async def test_callers_that_go_disturb_no_call() -> None:
         going.set()
         recollected = await recalls[2]
         assert [memory.summary for memory in recollected[0]] == ["stays"]
-        assert [query for _, query, _ in it.relayer.asked] == ["checkpoint", "gone", "stays"]
+        assert [query for _, query, _ in it.relayer.recalls] == ["checkpoint", "gone", "stays"]
         assert it.health.healthy
 
 
@@ -282,7 +282,7 @@ async def test_failure_stops_searches_until_a_check_succeeds() -> None:
         await it.warm()
         it.relayer.answer = fails(RelayerTrouble.UNAVAILABLE)
         assert str(await it.problem()) == "no what"
-        call_count = len(it.relayer.asked)
+        call_count = len(it.relayer.recalls)
         began = it.loop.time()
         for _ in range(3):
             problem = await it.problem()
@@ -290,12 +290,12 @@ async def test_failure_stops_searches_until_a_check_succeeds() -> None:
             assert problem.retry_after_s is not None
             assert problem.retry_after_s > 0
         assert it.loop.time() == began
-        assert len(it.relayer.asked) == call_count
+        assert len(it.relayer.recalls) == call_count
         assert (it.health.healthy, it.health.last_error) == (False, "no what")
 
         it.relayer.answer = nothing
         await asyncio.sleep(SETTINGS.first_retry_s + 0.1)
-        assert [query for _, query, _ in it.relayer.asked[call_count:]] == ["checkpoint"]
+        assert [query for _, query, _ in it.relayer.recalls[call_count:]] == ["checkpoint"]
         assert (it.health.healthy, it.health.last_error) == (True, "")
         assert await it.lookup.recall("default", "what", 5) == ([], 0, 0)
 
@@ -316,7 +316,7 @@ async def test_queued_searches_fail_together_with_the_one_that_failed() -> None:
         assert {(problem.trouble, str(problem)) for problem in problems} == {
             (RelayerTrouble.DENIED, "no what")
         }
-        assert len(it.relayer.asked) == 2
+        assert len(it.relayer.recalls) == 2
 
 
 @virtually
@@ -340,9 +340,9 @@ async def test_a_rate_limit_of_the_relayer_is_kept() -> None:
         it.relayer.answer = fails(RelayerTrouble.LIMITED, 1800.0)
         assert (await it.problem()).trouble is RelayerTrouble.LIMITED
         it.relayer.answer = nothing
-        call_count = len(it.relayer.asked)
+        call_count = len(it.relayer.recalls)
         await asyncio.sleep(1799)
-        assert len(it.relayer.asked) == call_count
+        assert len(it.relayer.recalls) == call_count
         assert it.budget.wait_delivery(1) > 0
         problem = await it.problem()
         assert problem.trouble is RelayerTrouble.LIMITED
@@ -384,9 +384,9 @@ async def test_check_waits_for_points() -> None:
         for _ in range(9):
             await it.lookup.recall("default", "what", 5)
         await asyncio.sleep(30)
-        assert len(it.relayer.asked) == 10
+        assert len(it.relayer.recalls) == 10
         await asyncio.sleep(35)
-        assert it.relayer.asked[10:] == [("space", "checkpoint", 1)]
+        assert it.relayer.recalls[10:] == [("space", "checkpoint", 1)]
 
 
 @virtually
@@ -405,7 +405,7 @@ async def test_defect_is_logged_and_does_not_end_it(caplog: pytest.LogCaptureFix
         assert it.health.healthy
 
 
-# --- its life --------------------------------------------------------------------------
+# --- start and stop --------------------------------------------------------------------
 
 
 @virtually

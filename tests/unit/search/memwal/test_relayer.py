@@ -205,7 +205,7 @@ async def test_a_rate_limit_gives_the_time_to_retry(
     assert (await failing(relayer.jobs(["job"]))).retry_after_s == seconds
 
 
-# --- deadlines and ends ----------------------------------------------------------------
+# --- deadlines and cancellation --------------------------------------------------------
 
 
 @pytest.mark.parametrize("asked", [False, True])
