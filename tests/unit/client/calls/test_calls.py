@@ -150,7 +150,7 @@ async def test_loading_a_missing_checkpoint_names_it(
     services: ScriptedServices, face: Face
 ) -> None:
     services.on("GetCheckpoint", Refuse(grpc.StatusCode.NOT_FOUND, "CHECKPOINT_NOT_FOUND"))
-    with pytest.raises(errors.NotFound, match="'1' in namespace '' of thread 't'"):
+    with pytest.raises(errors.NotFound, match="checkpoint '1' not found in thread 't'"):
         await face.call("load", "t", "1")
 
 
