@@ -30,7 +30,6 @@ NOT_HELD = {
     "tests/interop/": ALL,
     "tests/kit/": ALL,
     "tests/pages/": ALL,
-    "tests/simulation/": ALL,
     "tests/unit/": ALL,
 }
 """Folders and pages that are not checked yet: all their texts, or only comments and docstrings.

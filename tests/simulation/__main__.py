@@ -1,8 +1,8 @@
 """Runs schedules: `python -m tests.simulation [--seed N] [--schedules N] [--processes N]`.
 
-Prints the first violation, its seed and the command that replays it, and exits with 1. The
-order of sets must not vary: the command runs itself again with `PYTHONHASHSEED=0` unless that
-is set.
+Prints the first violation, its seed and the command that replays it, and exits with 1. The order of
+sets must not vary: the command runs itself again with `PYTHONHASHSEED=0` unless the variable is
+set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.simulation.batches import run_all
 
 
 def main() -> int:
-    """Run, print, and return the exit code."""
+    """Run the schedules, print the outcome, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first schedule")
     parser.add_argument("--schedules", type=int, default=2000, help="how many, by rising seed")

@@ -1,4 +1,4 @@
-"""Batches of schedules, in processes beside one another."""
+"""Batches of schedules, in parallel processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH = 20
 
 @dataclass
 class Tally:
-    """The sums of the outcomes of schedules; `violation` is the first one, after its seed."""
+    """The sums of the outcomes of schedules; `violation` is the first violation, after its seed."""
 
     counts: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
@@ -43,7 +43,8 @@ def run_batch(seeds: list[int]) -> Tally:
 
 
 def run_all(seeds: list[int], processes: int) -> Tally:
-    """Run the schedules of all seeds, a batch at a time in each process; a single one here."""
+    """Run the schedules of all seeds, a batch at a time in each process; with one process, run them
+    here."""
     batches = [seeds[start : start + BATCH] for start in range(0, len(seeds), BATCH)]
     if len(batches) == 1:
         return run_batch(seeds)

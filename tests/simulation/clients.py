@@ -1,4 +1,4 @@
-"""What clients do: random calls of one server, each noted in the model once it is answered."""
+"""Random calls of clients to a server; the model records each answered call."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from tuskpoint_server.journal.database.pending_writes import StoredWrite
 
 THREADS = ("a", "b", "c", "d")
 NAMES = ("e", "f", "g", "h")
-"""Names of threads that are made of others."""
+"""Names of threads that are created from others."""
 
 RUNS = ("run-1", "run-2", "run-3")
 DELTA = "log"
 GROWING = 4200
-"""Bytes with which a value begins that grows: it is stored as patches."""
+"""Bytes at the start of a growing value, which is stored as patches."""
 
 _SIZES = (0, 1, 20, 20, 20, 200, 200, 200, 200, 5000)
 
@@ -49,12 +49,12 @@ Handoff = tuple[BlobLocation, Mapping[Place, Known]]
 
 
 class Clients:
-    """Makes calls of a server; what they share is in `values` and `handed_off`.
+    """Makes calls of a server; all clients share `values` and `handed_off`.
 
     Attributes:
-        values: Every value that was ever sent, by digest.
-        handed_off: Bundles, from whichever server, and what their thread held then.
-        captured: What each member of a snapshot held, by server and snapshot.
+        values: All sent values, by digest.
+        handed_off: Bundles of all servers, each with the content of its thread at that time.
+        captured: Content of each member of a snapshot, by server and snapshot.
     """
 
     def __init__(self, rng: random.Random, clock_us: Callable[[], int]) -> None:
@@ -69,7 +69,7 @@ class Clients:
     # --- saves ---------------------------------------------------------------------------
 
     async def save(self, server: Server) -> SaveOutcome:
-        """Save a checkpoint; what the server lacks is sent again."""
+        """Save a checkpoint; send the values again that the server lacks."""
         server.archive.backlog(TENANT).admit()
         sent = self.draft(server)
         try:
@@ -97,19 +97,19 @@ class Clients:
             self.problems.append(f"{saved.key} was called certified above the watermark")
 
     async def resave(self, server: Server) -> None:
-        """Save a checkpoint again that may be certified, with other content."""
+        """Save a checkpoint, which may be certified, again with other content."""
         key = self.some_key(server)
         if key is not None:
             await self.send(server, self._draft(server, key, ""))
 
     async def late_writes(self, server: Server) -> None:
-        """Save writes to a checkpoint that is there."""
+        """Save writes to an existing checkpoint."""
         key = self.some_key(server)
         if key is not None:
             await self._save_writes(server, key)
 
     async def early_writes(self, server: Server) -> None:
-        """Save writes to a checkpoint that may come, and perhaps the checkpoint."""
+        """Save writes to a checkpoint that may come later, and perhaps the checkpoint."""
         key = CheckpointKey(self.rng.choice(THREADS), "", self.new_id())
         await self._save_writes(server, key)
         if self.rng.random() < 0.7:
@@ -124,7 +124,7 @@ class Clients:
             await server.rows.set_label(TENANT, key, label)
 
     async def retention(self, server: Server) -> None:
-        """Set how long a thread is kept."""
+        """Set the retention of a thread."""
         seconds = self.rng.choice((0, 10**9, 10**8))
         await server.removal.set_retention(TENANT, self.some_thread(server), seconds)
 
@@ -175,12 +175,12 @@ class Clients:
     def _run_deleted(
         self, server: Server, name: str, run_id: str, edited: Mapping[str, Concern]
     ) -> int:
-        """Note that a run was deleted from a thread, unless edits keep it from being deleted."""
+        """Record that a run was deleted from a thread, unless edits prevented the deletion."""
         story, kept = server.model.stories[name], set[Place]()
         if name in edited:
             kept = edited[name].rows & server.shadow.threads[name].rows.keys()
             if story.known.keys() <= server.shadow.threads[name].rows.keys():
-                return 0  # the whole thread was refused
+                return 0  # The deletion from the whole thread was refused.
         known = story.known.items()
         doomed = [
             place
@@ -191,7 +191,7 @@ class Clients:
         return len(doomed)
 
     def _removed(self, edited: Mapping[str, Concern], removed: int, expected: int) -> None:
-        """Compare a count; rows that were deleted or put back at rest may count or not."""
+        """Compare a count of removals; rows deleted or rolled back at rest may count or not."""
         unclear = any(concern.tainted for concern in edited.values())
         if removed != expected and not unclear:
             self.problems.append(f"a removal says {removed}, not {expected}")
@@ -199,7 +199,7 @@ class Clients:
     # --- lineage -------------------------------------------------------------------------
 
     async def fork(self, server: Server) -> None:
-        """Make a thread of a checkpoint."""
+        """Fork a checkpoint as a new thread."""
         key, target = self.some_key(server), self.rng.choice(NAMES)
         if key is not None:
             call = partial(server.lineage.fork, TENANT, key, target, "")
@@ -212,7 +212,7 @@ class Clients:
         await self._make(server, target, source, call)
 
     async def rollback(self, server: Server) -> None:
-        """Append the state of an earlier checkpoint."""
+        """Roll a thread back to an earlier checkpoint."""
         key = self.some_key(server)
         if key is not None:
             call = partial(server.lineage.rollback, TENANT, key, "", None)
@@ -244,12 +244,12 @@ class Clients:
             self.handed_off.append((location, known))
 
     async def adopt(self, server: Server) -> None:
-        """Make a thread of a bundle, from whichever server it is."""
+        """Adopt a bundle of any server as a new thread."""
         if not self.handed_off:
             return
         location, known = self.rng.choice(self.handed_off)
         data = await server.archive.standalone.fetch(location, lambda count: None, Holder())
-        # All that a descriptor says of it: its key is in its header, wrapped.
+        # A descriptor names no more of the blob: its wrapped key is in its header.
         named = BlobLocation(location.sha256, 0, location.blob_id)
         closure = await server.archive.standalone.open(TENANT, data, named, Holder())
         target, sha256 = self.rng.choice(NAMES), location.sha256.hex()
@@ -258,7 +258,7 @@ class Clients:
             self._derive(server, target, known)
 
     async def snapshot(self, server: Server) -> None:
-        """Capture some threads together."""
+        """Take a snapshot of some threads."""
         names = sorted({name for name, place in server.model.users() if not place[0]})
         names = [name for name in names if not is_reserved(name)]
         if not names:
@@ -272,7 +272,7 @@ class Clients:
         self.captured[server.name, created.snapshot_id] = made
 
     async def restore(self, server: Server) -> None:
-        """Restore a snapshot, as new threads or by rolling back."""
+        """Restore a snapshot, as new threads or by a rollback."""
         snapshot_id = self._some_snapshot(server)
         if snapshot_id is None:
             return
@@ -309,8 +309,8 @@ class Clients:
             self._derive(server, target, known)
 
     def _derive(self, server: Server, name: str, known: Mapping[Place, Known]) -> None:
-        server.shadow.follow([name])  # a thread without checkpoints begins without a change
-        if tainted(server):  # its origin may have been read as it was earlier
+        server.shadow.follow([name])  # A thread without checkpoints starts without a change.
+        if tainted(server):  # The origin may have been read in an earlier state.
             server.believe([name])
             return
         problem = server.model.derive(server.shadow.threads[name], name, known)
@@ -321,28 +321,28 @@ class Clients:
         ids = sorted(name for server_name, name in self.captured if server_name == server.name)
         return self.rng.choice(ids) if ids else None
 
-    # --- the service's own work ----------------------------------------------------------
+    # --- the server's own work -----------------------------------------------------------
 
     async def flush(self, server: Server) -> None:
         """Certify everything."""
         await server.archive.certify_all(TENANT)
 
     async def evict(self, server: Server) -> None:
-        """Let every value leave the journal that may."""
+        """Evict all values that may leave the journal."""
         await server.evict()
 
     async def sweep(self, server: Server) -> None:
-        """Remove what nothing needs; changes are old at once."""
+        """Remove everything that is not needed; all changes count as old at once."""
         await server.removal.sweep(early_write_ttl_s=10.0**9)
 
     async def index(self, server: Server) -> None:
-        """Let search follow, without text."""
+        """Let the search index follow the journal, without text."""
         stretch = await server.index.take(20)
         if stretch.advances:
             await server.index.store(stretch, [], remember=False)
 
     async def look(self, server: Server) -> None:
-        """Store again what may expire, or is lost."""
+        """Renew blobs that may expire, and store lost blobs again."""
         await server.archive.lifetime.look_now()
 
     async def read(self, server: Server) -> None:
@@ -371,7 +371,7 @@ class Clients:
         if any(value is None or self.values.get(digest, value) != value for digest, value in held):
             self.problems.append(f"{key} has other bytes than were sent")
 
-    # --- making things up ----------------------------------------------------------------
+    # --- random content ------------------------------------------------------------------
 
     def heads(self, server: Server, name: str) -> dict[str, str]:
         """Return the latest checkpoint of each namespace."""
@@ -390,16 +390,16 @@ class Clients:
         return CheckpointKey(name, *place)
 
     def some_thread(self, server: Server) -> str:
-        """Return the name of a user's thread, if there is one."""
+        """Return the name of a user's thread; return any name if there is no thread."""
         names = sorted({name for name, _ in server.model.users() if not is_reserved(name)})
         return self.rng.choice(names or THREADS)
 
     def new_id(self, age_us: int = 0) -> str:
-        """Return an ID of now, or of earlier."""
+        """Return an ID of the current time, or of an earlier time."""
         return mint_checkpoint_id(self.clock_us() - age_us, self.rng.getrandbits(62), "")
 
     def draft(self, server: Server) -> IncomingCheckpoint:
-        """Make up a checkpoint that goes on in some thread."""
+        """Draw a checkpoint that continues a thread."""
         rng = self.rng
         name = rng.choice((*THREADS, *THREADS, self.some_thread(server)))
         heads = self.heads(server, name)
@@ -447,7 +447,7 @@ class Clients:
         return channel(name, content)
 
     def value(self) -> Value:
-        """Make up a value; one in four grew by a little."""
+        """Draw a value; one value in four grows by a little."""
         rng = self.rng
         if rng.random() < 0.25:
             self._growing += rng.randbytes(40)
@@ -455,7 +455,7 @@ class Clients:
         return Value(rng.choice(("msgpack", "json")), rng.randbytes(rng.choice(_SIZES)))
 
     def write(self) -> StoredWrite:
-        """Make up a pending write."""
+        """Draw a pending write."""
         rng, value = self.rng, self.value()
         return write_of(Write(
             rng.choice(("t1", "t2")), rng.choice(("", "p")), rng.choice((-2, -1, 0, 1)),
@@ -469,7 +469,7 @@ class Clients:
 
     @contextmanager
     def _doubt(self, server: Server, *names: str) -> Iterator[None]:
-        """While a call runs, what it does to threads is not known; after an error neither."""
+        """Mark threads as doubtful during a call, and after an error with an unknown outcome."""
         fresh = set(names) - server.model.doubtful
         server.model.doubtful |= fresh
         try:

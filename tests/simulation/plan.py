@@ -1,4 +1,4 @@
-"""The choices of a seed: which faults a schedule has, and how often each step comes."""
+"""The choices of a seed: the faults of a schedule, and the frequency of each step."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Plan:
 
     Attributes:
         steps: Steps before the faults end.
-        weights: How often each step is chosen.
-        servers: Servers over the same blob store.
-        crashes: How likely a life is to end by itself.
-        disk_fails: How likely the spool and the pointer file cannot be written.
-        limits: What a put may hold.
-        epoch_s: Length of an epoch of the store; `None`: what is stored never expires.
-        sealed: Whether what is stored is sealed.
+        weights: Frequency of each step.
+        servers: Number of servers over the same blob store.
+        crashes: Probability that a life crashes by itself.
+        disk_fails: Probability that a write of the spool or of the pointer file fails.
+        limits: Limits of a put.
+        epoch_s: Length of an epoch of the store; `None`: blobs never expire.
+        sealed: Whether blobs are sealed.
         at_rest: Kinds of faults at rest.
-        seed: That of the schedule.
+        seed: The seed of the schedule.
     """
 
     steps: int
@@ -59,7 +59,8 @@ class Plan:
 
 
 def make_plan(rng: random.Random) -> Plan:
-    """Choose. Each fault is left out in many schedules, so that others come to the fore."""
+    """Choose the plan of a seed. Many schedules leave a fault out, so that other faults show their
+    effects."""
 
     severity = rng.choice((0.0, 0.5, 1.0))
 

@@ -30,7 +30,7 @@ _NOTHING = SimpleNamespace(
 
 
 def store_loses_what_was_read_back(patch: Patch) -> None:
-    """Now and then a put is answered, read back, and then gone."""
+    """Now and then a put succeeds, is read back, and is then lost."""
     get_many = FaultyStore.get_many
 
     async def lossy(self: FaultyStore, locations: Sequence[BlobLocation]) -> list[bytes]:
@@ -43,7 +43,7 @@ def store_loses_what_was_read_back(patch: Patch) -> None:
 
 
 def certified_without_read_back(patch: Patch) -> None:
-    """A pack is believed to be stored although the store kept only a part of it."""
+    """The server takes a pack for stored although the store kept only a part of it."""
 
     async def believe(
         self: PackRunner, tenant: str, members: Sequence[BlobMember], *, standalone: bool = False
@@ -55,7 +55,7 @@ def certified_without_read_back(patch: Patch) -> None:
 
 
 def resumed_pack_is_not_stored(patch: Patch) -> None:
-    """A pack that an earlier life spooled is certified as if it had been put."""
+    """The server certifies a pack from an earlier life's spool without a put."""
     finish = PackRunner.finish
 
     async def believe(
@@ -70,7 +70,7 @@ def resumed_pack_is_not_stored(patch: Patch) -> None:
 
 
 def waiters_are_forgotten(patch: Patch) -> None:
-    """A flush that fails never answers those who wait for a change."""
+    """A failed flush never answers the callers that wait for a change."""
     failed = TenantFlusher._failed
 
     def forget(self: TenantFlusher, *arguments: Any) -> None:
@@ -81,7 +81,7 @@ def waiters_are_forgotten(patch: Patch) -> None:
 
 
 def watermark_moves_to_the_end(patch: Patch) -> None:
-    """Certification forgets that a thread changed after it was read."""
+    """Certification ignores that a thread changed after it was read."""
     move = certify.move
 
     def too_far(batch: UnitOfWork, tenant: str, moved: Sequence[Any]) -> None:
@@ -116,7 +116,7 @@ def deletion_is_not_recorded(patch: Patch) -> None:
 
 
 def older_record_wins(patch: Patch) -> None:
-    """Of two records about the same checkpoint, the first that is read counts."""
+    """Of two records about the same checkpoint, the first that is read wins."""
     live = manifests.live_facts
     patch.setattr(manifests, "live_facts", lambda facts: live(list(facts)[::-1]))
     rank = property(lambda self: (0, 0))
@@ -124,12 +124,12 @@ def older_record_wins(patch: Patch) -> None:
 
 
 def removal_does_not_override(patch: Patch) -> None:
-    """Folding does not heed removals."""
+    """The fold of a manifest ignores removals."""
     patch.setattr(manifests, "_unremoved_facts", lambda newest: list(newest.values()))
 
 
 def early_writes_keep_their_number(patch: Patch) -> None:
-    """A write that waited for its checkpoint keeps the number with which it came."""
+    """An early write keeps its first number after its checkpoint comes."""
     renumber = UnitOfWork.renumber_writes
 
     def as_it_was(self: UnitOfWork, log: Any, place: Any, written: Any, seq: int) -> Any:
@@ -139,12 +139,12 @@ def early_writes_keep_their_number(patch: Patch) -> None:
 
 
 def late_writes_are_not_stored(patch: Patch) -> None:
-    """Pending writes that came after their checkpoint was stored are left out."""
+    """A segment lacks pending writes that came after their checkpoint was stored."""
     patch.setattr(assembling.Recorder, "_writes", lambda *arguments: None)
 
 
 def values_are_evicted_that_nothing_holds(patch: Patch) -> None:
-    """Eviction takes whatever it finds."""
+    """Eviction removes any value, stored or not."""
     evict_family = eviction.evict_family
 
     async def careless(database: Any, *arguments: Any) -> Any:
@@ -160,7 +160,7 @@ def values_are_evicted_that_nothing_holds(patch: Patch) -> None:
 
 
 def changes_are_swept_too_early(patch: Patch) -> None:
-    """Changes go although the archive has not stored them."""
+    """Changes are removed before the archive has stored them."""
 
     async def drop(database: Any, *arguments: Any, **named: Any) -> int:
         await database.transact(
@@ -172,11 +172,11 @@ def changes_are_swept_too_early(patch: Patch) -> None:
 
 
 def uses_are_not_recorded(patch: Patch) -> None:
-    """Nobody notes which threads need a segment."""
+    """The server does not record which threads need a segment."""
     patch.setattr(segment_index, "_ADD_USE", _NOTHING)
 
 
-_LOST = "the catalog: |cannot be recovered|was refused: |without faults|goes on and on"
+_LOST = "the catalog: |cannot be recovered|was refused: |without faults|work never ends"
 _MISSING = r"is None|is \(\)|not recovered|came back|rebuilt otherwise"
 
 SABOTAGES: dict[Callable[[Patch], None], tuple[str, int]] = {

@@ -40,7 +40,7 @@ from tuskpoint_server.core.threads import is_reserved
 _BEGIN_US = 1_700_000_000_000_000
 _MOST_LIVES = 12
 _BESIDE = ("flush", "evict", "sweep", "index", "look")
-"""Work of the service itself, which may go on while clients make calls."""
+"""Work of the server itself, which may continue while clients make calls."""
 
 
 @dataclass
@@ -84,15 +84,15 @@ class World:
         self._beside: set[asyncio.Task[None]] = set()
 
     def clock_us(self) -> int:
-        """Return the time."""
+        """Return the virtual time, in microseconds since the Unix epoch."""
         return _BEGIN_US + int(self.loop.time() * 1e6)
 
     def visit(self, place: str) -> None:
-        """Visit a place in the life of now."""
+        """Visit a place in the current life."""
         self.life.visit(place)
 
     def run(self) -> Outcome:
-        """Live through the schedule.
+        """Run the schedule.
 
         Raises:
             Violation: A promise was broken.
@@ -107,7 +107,7 @@ class World:
         return self.outcome
 
     def play(self, acts: Callable[[], Awaitable[None]]) -> None:
-        """Let something happen to servers that were started; `acts` causes every fault."""
+        """Run `acts` on started servers; `acts` causes every fault."""
         self._acts = acts
         if not self._live():
             raise Violation("the servers crashed")
@@ -118,7 +118,7 @@ class World:
         return Life(self.rng.choice((5, 20, 60, 150)) if ends and not self.calm else None)
 
     def _live(self) -> bool:
-        """Run a life; return whether it was the last."""
+        """Run a life; return whether it was the last one."""
         over: asyncio.Future[None] = self.loop.create_future()
         self.life.on_end = lambda: _soon(self.loop, over)
         main = self.loop.create_task(self._main())
@@ -132,7 +132,7 @@ class World:
                     raise error
             return False
         except Deadlock as stuck:
-            raise Violation(f"nothing goes on: {stuck}") from stuck
+            raise Violation(f"the schedule is stuck: {stuck}") from stuck
         finally:
             self.life.alive = False
             over.cancel()
@@ -169,7 +169,7 @@ class World:
                 try:
                     await server.start(self.life, self.clock_us, store, journal, **settings)
                     break
-                except (Refusal, OSError):  # whoever runs it starts it again
+                except (Refusal, OSError):  # An operator starts the server again.
                     await server.database.close()
 
     def _corrupted(self, server: Server) -> frozenset[str]:
@@ -230,14 +230,14 @@ class World:
         await self._start()
 
     async def _edit_and_restart(self, server: Server) -> None:
-        """Change something at rest while no server runs."""
+        """Edit a row while no server runs."""
         for peer in self.servers:
             await peer.stop()
         self.at_rest.change(server)
         await self._start()
 
     async def _roll_back(self, server: Server) -> None:
-        """Put an older journal, or an empty one, in the place of the present one."""
+        """Replace the journal with an older journal, or with an empty one."""
         for peer in self.servers:
             await peer.stop()
         if self._beside:
@@ -257,7 +257,8 @@ class World:
             check(same, "what was given up is not recovered as it was")
 
     async def _reborn(self, server: Server) -> None:
-        """Let a server begin anew with what its catalog, or that of another, leads to."""
+        """Restart a server with a journal recovered from its catalog, or from another server's
+        catalog."""
         origin = self.rng.choice(self.servers)
         known = checks.newest(origin)
         if known is not None and not self.vault.lost:
@@ -273,7 +274,8 @@ class World:
             await self._start()
 
     async def _collect(self, server: Server) -> None:
-        """Remove unneeded blobs of a directory; a journal from another's catalog may need them."""
+        """Remove unneeded blobs of a directory, unless a journal recovered from another catalog may
+        need them."""
         if self.vault.epoch_s is None and not self.vault.lost and not self._related:
             await self._sleep(unneeded.MIN_AGE_S + 1)
             for peer in self.servers:
@@ -296,7 +298,7 @@ class World:
         await self._sleep(EPOCH_S)
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleep; damaged threads are tried again all the time."""
+        """Sleep; the server retries damaged threads all the time."""
         parts = 14 if self.plan.at_rest else 1
         for _ in range(parts):
             self.loop.forget_turns()

@@ -1,4 +1,4 @@
-"""One simulated server: a journal, an archive and their rooms over one blob store."""
+"""A simulated server: a journal, an archive and their services over a blob store."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class _Pointer:
         self._rng = rng
 
     def path(self, tenant: str) -> Path:
-        return Path("catalog")  # for a message
+        return Path("catalog")  # only for a message
 
     def write(self, tenant: str, blob_id: str) -> None:
         if self._rng.random() < self._disk.fails:
@@ -100,15 +100,17 @@ class _Pointer:
 
 
 class Server:
-    """A server over its disk, started anew after each crash.
+    """A server over its disk, started again after each crash.
 
     Attributes:
-        disk: What survives a crash.
-        model: What the server answered to clients.
-        shadow: What the journal held after each commit.
-        recovered_seqs: Last change of each thread when the journal was recovered, if it was.
-        edited: Threads that an edit at rest ever concerned.
-        database, store, archive, leader, rows, removal, lineage, snapshots, handoffs: Of this life.
+        disk: The files, which survive a crash.
+        model: The server's answers to clients.
+        shadow: The journal's content after each commit.
+        recovered_seqs: Last change of each thread at the recovery of the journal, if it was
+            recovered.
+        edited: Threads that an edit at rest ever affected.
+        database, store, archive, leader, rows, removal, lineage, snapshots, handoffs: Parts of the
+            current life.
     """
 
     def __init__(
@@ -135,7 +137,7 @@ class Server:
         journal: JournalFaults,
         **settings: Any,
     ) -> None:
-        """Start; what an earlier life left goes on."""
+        """Start the server; it resumes the unfinished work of an earlier life."""
         self.shadow.follow()
         self.believe(self.model.doubtful)
         self.model.doubtful.clear()
@@ -172,12 +174,12 @@ class Server:
         await self.leader.start()
 
     def calm(self) -> None:
-        """Let nothing fail any more."""
+        """End all faults of the store, the disk and the database."""
         self.store.faults, self.database._faults = StoreFaults(), JournalFaults()
         self.disk.fails = 0.0
 
     async def collect(self, clock_us: Callable[[], int], *, of_others: bool) -> int:
-        """Remove the blobs that it does not need; it must be stopped. Returns how many."""
+        """Remove the blobs that the stopped server does not need; return their number."""
         store: Any = PlainStore(self.vault)
         database = MemoryDatabase(self.disk.journal, clock_us, self.rng)
         garbage = await unneeded.find_unneeded(database, store, self.keys, of_others=of_others)
@@ -186,7 +188,7 @@ class Server:
         return len(removed)
 
     async def recover(self, known: NewestCatalog, clock_us: Callable[[], int]) -> None:
-        """Lose everything, and begin anew with what a catalog leads to; it must be stopped.
+        """Lose all files of the stopped server, and recover a new journal from a catalog.
 
         Raises:
             Refusal: The catalog cannot be recovered.
@@ -200,7 +202,7 @@ class Server:
         await Recovery(TENANT, database, store).recover(source)
         await database.close()
         self.disk.spooled.clear()
-        self.disk.pointer = ""  # `recover` sets it aside
+        self.disk.pointer = ""  # The command `recover` sets the pointer file aside.
         self.disk.journal.take(filled)
         self.model, self.shadow = Model(), Shadow(self.disk.journal)
         self.edited.clear()
@@ -209,9 +211,9 @@ class Server:
         self.believe(())
 
     def believe(self, names: Collection[str]) -> None:
-        """Take over what the journal says of threads of which a call had no answer.
+        """Take the content of threads with an unanswered call from the journal.
 
-        And of those that it may have made and had no name for.
+        This includes threads that an unanswered call may have created under an unknown name.
         """
         known = self.model.stories.keys()
         for name, thread in self.shadow.threads.items():
@@ -225,7 +227,7 @@ class Server:
         await self.database.close()
 
     async def evict(self) -> None:
-        """Evict whatever may leave the journal."""
+        """Evict all values that may leave the journal."""
         settings = EvictionSettings(journal_bytes=0, grace_s=0.0)
         await Evictor(self.database, settings).evict()
 
@@ -235,7 +237,7 @@ class Server:
         return None if checkpoint is None else await self.completer.checkpoint(TENANT, checkpoint)
 
     def compare_with_memory(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
-        """Compare what a load just found in the journal with what is in memory."""
+        """Compare a checkpoint loaded from the journal with the thread cache."""
         head = load_head(self.database.heads, TENANT, key)
         if head is None:
             return
@@ -252,7 +254,7 @@ class Server:
         check(head.values == stored, key, "has other values in memory")
 
     async def flushed(self) -> Refusal | None:
-        """Certify everything; return what kept it from being certified."""
+        """Certify everything; return the refusal that prevented it, or `None`."""
         try:
             await self.archive.certify_all(TENANT)
         except Refusal as refusal:

@@ -1,7 +1,7 @@
-"""The start of a server: it compares journal, pointer file and blob store, as a real one does.
+"""The start of a server: it compares journal, pointer file and blob store, as a real server does.
 
-Whoever runs the server accepts what the refusal names. The comparison is the server's own; what
-it must refuse is known here from the catalogs that were certified.
+The operator accepts whatever the refusal names. The comparison is the server's own code; this
+module knows from the certified catalogs which starts the server must refuse.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Number = tuple[int, int]
 
 
 class _InMemory(Sqlite):
-    """A journal in memory, which no power failure could harm."""
+    """A journal in memory, which no power failure can damage."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(Path("memory"), disk.engine)
@@ -51,12 +51,12 @@ class Starts:
     """Starts servers as their operator does.
 
     Args:
-        clock_us: Microseconds since the Unix epoch.
+        clock_us: Returns the microseconds since the Unix epoch.
         root: A directory for pointer files.
 
     Attributes:
-        numbers: Of each server: the catalogs that were certified, hash and blob by number.
-        refused: How often a start was refused, by server and code.
+        numbers: Certified catalogs of each server: hash and blob ID by number.
+        refused: Refused starts, by server and exit code.
     """
 
     def __init__(self, clock_us: Callable[[], int], root: Path) -> None:
@@ -67,7 +67,7 @@ class Starts:
         self.refused: list[tuple[str, int]] = []
 
     def follow(self, server: Server) -> None:
-        """Note the newest catalog; its number must not be that of another one."""
+        """Record the newest catalog; no other catalog may have its number."""
         known = checks.newest(server)
         if known is None:
             return
@@ -81,7 +81,8 @@ class Starts:
         """Compare until the start is admitted, and return the catalogs that were given up.
 
         Raises:
-            Violation: It was admitted although something is newer or lost, or refused although not.
+            Violation: The start was admitted although something is newer or lost, or refused
+                without such a reason.
         """
         accepted: dict[str, list[str]] = {"missing-blobs": [], "older-journal": []}
         while True:
@@ -111,10 +112,11 @@ class Starts:
             return frozenset(accepted["missing-blobs"])
 
     def _forget_unnamed(self, server: Server, named: list[str]) -> None:
-        """Forget the newest catalogs if neither journal nor files know them; both may be older.
+        """Forget the newest catalogs if neither journal nor pointer files know them; both may be
+        older.
 
-        A pointer file cannot be written while the disk is full, and of a catalog that was given up
-        and is not in the store, nobody knows the generation.
+        A pointer file cannot be written while the disk is full, and nobody knows the generation of
+        a given-up catalog that is not in the store.
         """
         catalogs, known = self.numbers.get(server.name, {}), checks.newest(server)
         left = [number for number, (_, blob_id) in catalogs.items() if blob_id in named]
@@ -126,13 +128,13 @@ class Starts:
         }
 
     def kept(self, server: Server) -> list[str]:
-        """Return the catalogs that pointer files beside the present one name."""
+        """Return the catalogs that the set-aside pointer files name."""
         folder = self._pointer(server).parent
         files = sorted(folder.glob("catalog+old-*")) if folder.exists() else []
         return [path.read_text("utf-8").strip() for path in files]
 
     def _lacks(self, server: Server) -> str:
-        """Return the newest catalog, if the blob store does not have it; else nothing."""
+        """Return the newest catalog if the blob store lacks it, else an empty text."""
         known, vault = checks.newest(server), server.vault
         if known is None or not known.location.blob_id:
             return ""
@@ -140,7 +142,8 @@ class Starts:
         return blob_id if known.location.sha256 not in vault.pack(blob_id) else ""
 
     def _is_older(self, server: Server) -> tuple[bool, bool]:
-        """Return whether the journal is older than its pointer file, and whether it may be."""
+        """Return whether the journal is older than its pointer file, and whether it may be
+        older."""
         named, known = server.disk.pointer, checks.newest(server)
         if not named:
             return False, False
@@ -188,7 +191,7 @@ class Starts:
 
 @contextmanager
 def _without_chance(rng: random.Random) -> Iterator[None]:
-    """Let a journal that begins anew be where it is, with an identity that the seed chooses."""
+    """Let a journal start a new generation in place, with an ID that the seed chooses."""
     with (
         mock.patch.object(start_checks, "backend_of", lambda place: place),
         mock.patch("uuid.uuid4", return_value=uuid.UUID(int=rng.getrandbits(128))),

@@ -1,4 +1,4 @@
-"""Schedules of edits at rest that random ones found, each with the bug that it would meet."""
+"""Edits at rest that random schedules found, each with the bug that it would trigger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
 
 
 def edit(stage: Stage, table: str, where: str, *values: Any, **changes: Any) -> None:
-    """Change the one row behind the server's back; without changes it is deleted."""
+    """Change the single row behind the server's back; without new values, delete the row."""
     server = stage.server
     ledger = server.disk.journal.ledger
     [row] = ledger.rows(table, where, values)
@@ -30,14 +30,14 @@ def edit(stage: Stage, table: str, where: str, *values: Any, **changes: Any) -> 
 
 
 async def is_refused(stage: Stage) -> None:
-    """Certify everything, which ends and says that something is not certified."""
+    """Certify everything; the flush must end and report uncertified changes."""
     async with asyncio.timeout(3600.0):
         await refused(stage.server.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
 
 
 @fixed()
 async def test_a_change_that_names_another_checkpoint_is_stored_all_the_same(stage: Stage) -> None:
-    """The checkpoint that a changed row of the log names lacks no row: it never was."""
+    """The checkpoint that an edited row of the log names never existed, so no row is missing."""
     await stage.save("01", x=b"one")
     await stage.save("02", "01", x=b"two")
     edit(stage, "changes", "seq = 2", checkpoint_id="03")
@@ -47,7 +47,7 @@ async def test_a_change_that_names_another_checkpoint_is_stored_all_the_same(sta
 
 @fixed()
 async def test_a_change_that_left_the_log_is_stored_all_the_same(stage: Stage) -> None:
-    """What the log does not name any more is not called certified without being stored."""
+    """A change that is missing in the log does not count as certified before it is stored."""
     await stage.save("01", x=b"one")
     await stage.save("02", "01", x=b"two")
     edit(stage, "changes", "seq = 1")
@@ -58,7 +58,8 @@ async def test_a_change_that_left_the_log_is_stored_all_the_same(stage: Stage) -
 
 @fixed()
 async def test_a_flush_ends_although_the_row_of_a_thread_is_damaged(stage: Stage) -> None:
-    """Whoever waits for all threads hears of the damaged one, once the others are certified."""
+    """A caller that waits for all threads gets the error of the damaged one after the others are
+    certified."""
     await stage.save("01", x=b"one")
     await stage.save("01", x=b"one", thread_id="u")
     edit(stage, "threads", "thread_id = 't'", agent_id="somebody")
@@ -69,7 +70,7 @@ async def test_a_flush_ends_although_the_row_of_a_thread_is_damaged(stage: Stage
 
 @fixed()
 async def test_the_watermark_of_a_damaged_row_certifies_nothing(stage: Stage) -> None:
-    """A watermark that was raised at rest answers nobody who waits."""
+    """A watermark raised by an edit answers no caller that waits."""
     waiting: list[asyncio.Task[Any]] = []
 
     async def raise_watermark(members: Sequence[BlobMember]) -> None:
@@ -87,7 +88,8 @@ async def test_the_watermark_of_a_damaged_row_certifies_nothing(stage: Stage) ->
 
 @fixed()
 async def test_eviction_goes_on_past_a_state_that_cannot_be_read(stage: Stage) -> None:
-    """The values of its family stay, and those of others go."""
+    """The values of the damaged thread's family stay, and the values of the other thread are
+    evicted."""
     for name in ("t", "u"):
         await stage.save("01", x=BIG, thread_id=name)
         await stage.save("02", "01", x=b"two", thread_id=name)
@@ -101,7 +103,7 @@ async def test_eviction_goes_on_past_a_state_that_cannot_be_read(stage: Stage) -
 
 @fixed()
 async def test_what_a_damaged_row_may_need_is_not_removed(stage: Stage) -> None:
-    """A row that names nothing any more leaves its values unneeded, and they stay."""
+    """An edited row that names no values makes them look unneeded, and they stay."""
     await stage.save("01", x=BIG)
     await stage.save("02", "01", x=b"two", run_id="r")
     await stage.server.removal.delete_runs(TENANT, ["r"])
@@ -114,7 +116,7 @@ async def test_what_a_damaged_row_may_need_is_not_removed(stage: Stage) -> None:
 
 @fixed()
 async def test_a_run_is_deleted_from_all_threads_that_are_sound(stage: Stage) -> None:
-    """A damaged thread does not keep those that come after it."""
+    """A damaged thread does not stop the deletion from the threads after it."""
     for name in ("t", "u"):
         await stage.save("01", x=b"one", thread_id=name, run_id="r")
     edit(stage, "checkpoints", "thread = 1", label="forged")
@@ -126,7 +128,7 @@ async def test_a_run_is_deleted_from_all_threads_that_are_sound(stage: Stage) ->
 
 @fixed(longest_retry_s=10.0)
 async def test_a_pack_on_its_way_gives_a_damaged_thread_up(stage: Stage) -> None:
-    """It is built again without the thread, and keeps no other one from being certified."""
+    """The pack is built again without the damaged thread, and the other thread is certified."""
     await stage.save("01", x=b"one")
     await stage.save("01", x=b"one", thread_id="u")
     stage.world.vault.outage = (0.0, 1e12)
@@ -141,7 +143,7 @@ async def test_a_pack_on_its_way_gives_a_damaged_thread_up(stage: Stage) -> None
 
 @fixed()
 async def test_a_number_above_the_end_of_the_log_is_waited_for_by_nobody(stage: Stage) -> None:
-    """A damaged write leaves a gap at the end of the log at most."""
+    """A damaged write leaves at most a gap at the end of the log."""
     await stage.save("01", x=b"one", writes=[write("w", b"1")])
     edit(stage, "writes", "thread = 1", seq=9)
     await is_refused(stage)
@@ -150,14 +152,15 @@ async def test_a_number_above_the_end_of_the_log_is_waited_for_by_nobody(stage: 
 
 @fixed()
 async def test_a_gap_is_tried_for_whoever_came_while_a_flush_began(stage: Stage) -> None:
-    """A caller whom no try counts for is not forgotten."""
+    """A caller that arrives during the start of a flush gets an answer, although no attempt counts
+    for it."""
     await stage.save("01", x=b"one")
     edit(stage, "checkpoints", "thread = 1", label="forged")
     await is_refused(stage)
     flusher = stage.server.archive._flusher(TENANT)
     async with flusher.turn:
         flusher.flush_soon()
-        await asyncio.sleep(1.0)  # the flush waits for its turn now
+        await asyncio.sleep(1.0)  # The flush waits for its turn now.
         waiting = asyncio.get_running_loop().create_task(is_refused(stage))
         await asyncio.sleep(1.0)
     await waiting
@@ -167,7 +170,7 @@ async def test_a_gap_is_tried_for_whoever_came_while_a_flush_began(stage: Stage)
 async def test_a_snapshot_of_a_thread_without_its_latest_checkpoint_is_refused(
     stage: Stage,
 ) -> None:
-    """A snapshot that lacks what it names would be dropped by a recovery."""
+    """Recovery would drop a snapshot that lacks a checkpoint it names."""
     await stage.save("01", x=b"one")
     await stage.save("01", x=b"one", thread_id="u")
     edit(stage, "checkpoints", "thread = 1")

@@ -1,4 +1,4 @@
-"""Schedules of lost blobs that random ones found, each with the bug that it would meet."""
+"""Losses of blobs that random schedules found, each with the bug that it would trigger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuskpoint_server.archive.rows import lifetimes
 
 @fixed(standalone=True, max_pack_checkpoints=1)
 async def test_a_rebuilt_catalog_places_what_is_stored_above_the_watermark(stage: Stage) -> None:
-    """A checkpoint that is stored alone in a version from above its range is named later."""
+    """A checkpoint stored alone, in a version above its range, gets its record later."""
     await stage.save("01", x=BIG)
     for label in "abcdef":
         await stage.server.rows.set_label(TENANT, key("01"), label)
@@ -32,7 +32,7 @@ async def test_a_rebuilt_catalog_places_what_is_stored_above_the_watermark(stage
 
 @fixed()
 async def test_a_restart_goes_on_to_store_lost_blobs_again(stage: Stage) -> None:
-    """The catalog that is certified first is there: nothing but the journal knows of the loss."""
+    """The first new catalog is certified and present, so only the journal knows of the loss."""
     await stage.save("01", x=BIG)
     await stage.flush()
     before, vault = newest(stage.server), stage.world.vault
@@ -51,7 +51,7 @@ async def test_a_restart_goes_on_to_store_lost_blobs_again(stage: Stage) -> None
 
 
 async def rebuild(stage: Stage) -> None:
-    """Make the newest catalog anew from the journal, as after a loss of its runs."""
+    """Build the newest catalog again from the journal, as after a loss of its runs."""
     archive = stage.server.archive
     flusher = archive._flusher(TENANT)
     async with flusher.turn:
@@ -61,7 +61,7 @@ async def rebuild(stage: Stage) -> None:
 
 @fixed()
 async def test_the_row_of_a_thread_takes_nothing_out_of_a_rebuilt_catalog(stage: Stage) -> None:
-    """A thread is recorded by its segments, whatever its damaged row says."""
+    """The catalog records a thread by its segments, whatever its damaged row says."""
     for name in ("t", "u"):
         await stage.save("01", x=BIG, thread_id=name)
     await stage.flush()
@@ -74,7 +74,7 @@ async def test_the_row_of_a_thread_takes_nothing_out_of_a_rebuilt_catalog(stage:
 
 @fixed()
 async def test_the_row_of_a_checkpoint_is_a_gap_of_a_rebuilt_catalog(stage: Stage) -> None:
-    """What is not as it was saved is not recorded as certified, here or there."""
+    """Neither the journal nor the catalog records an edited checkpoint as certified."""
     await stage.save("01", x=BIG)
     await stage.save("02", "01", x=b"two")
     await stage.flush()
@@ -87,7 +87,7 @@ async def test_the_row_of_a_checkpoint_is_a_gap_of_a_rebuilt_catalog(stage: Stag
 
 @fixed()
 async def test_writes_whose_checkpoint_is_above_a_rebuilt_catalog_are_kept(stage: Stage) -> None:
-    """A checkpoint that changed since is recorded by the next flush, and its old writes stay."""
+    """The next flush records the changed checkpoint, and its old writes stay."""
     await stage.save("01", x=BIG, writes=[write("w", b"1")])
     await stage.flush()
     await stage.server.rows.set_label(TENANT, key("01"), "later")

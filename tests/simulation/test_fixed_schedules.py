@@ -1,7 +1,7 @@
-"""Schedules that reviewers of the design found, each with the bug that it would meet.
+"""Schedules that reviews of the design found, each with the bug that it would trigger.
 
-Every one ends as the random ones do: nothing fails any more, everything becomes certified,
-and what the newest catalog brings back is compared with the journal.
+Each schedule ends as a random schedule does: all faults end, everything becomes certified, and the
+content of the newest catalog is compared with the journal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BIG = random.Random(1).randbytes(3000)
 def fixed(
     limits: StoreLimits = DIRECTORY, **settings: Any
 ) -> Callable[[Callable[[Stage], Awaitable[None]]], Callable[[], None]]:
-    """Make a test of what happens to a server; nothing fails of itself."""
+    """Return a decorator that turns a coroutine over a stage into a test without random faults."""
 
     def make(acts: Callable[[Stage], Awaitable[None]]) -> Callable[[], None]:
         def test() -> None:
@@ -67,7 +67,7 @@ def fixed(
 
 
 class Stage:
-    """One server to which nothing happens but what a schedule says."""
+    """A server that only the schedule itself acts on."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -119,17 +119,17 @@ class Stage:
         await self.check()
 
     async def check(self) -> None:
-        """Recover, and compare."""
+        """Recover the newest catalog, and compare the content."""
         await self.world.check(self.server)
 
     async def values(self, checkpoint_id: str) -> dict[bytes, Value]:
-        """Return all values of a checkpoint, from wherever they are."""
+        """Return all values of a checkpoint, from the journal or the store."""
         checkpoint = await self.server.load(key(checkpoint_id))
         assert checkpoint is not None
         return {write.digest: write.value for write in checkpoint.writes}
 
     def marks(self, thread_id: str = "t") -> tuple[int, int]:
-        """Return the last change of a thread, and its watermark."""
+        """Return the number of a thread's last change, and its watermark."""
         thread = self.server.shadow.threads[thread_id]
         return thread.seq, thread.certified_seq
 
@@ -177,7 +177,7 @@ async def test_a_prune_with_nothing_left_to_name(stage: Stage) -> None:
 
 @fixed()
 async def test_early_writes_are_claimed_below_the_watermark(stage: Stage) -> None:
-    """Writes whose number was certified before their checkpoint came are stored with it."""
+    """Writes that were certified before their checkpoint came are stored with it."""
     await stage.write("02", write("w", b"early"))
     await stage.save("01", x=b"one")
     await stage.flush()
@@ -191,7 +191,7 @@ async def test_early_writes_are_claimed_below_the_watermark(stage: Stage) -> Non
 
 @fixed()
 async def test_certifying_dirties_nothing(stage: Stage) -> None:
-    """After a flush nothing waits, and the next one puts nothing."""
+    """A flush leaves no backlog, and the next flush puts nothing."""
     saved = await stage.save("01", x=BIG, writes=[write("w", b"1")])
     await stage.server.archive.certify(TENANT, saved.key, saved.seq)
     puts = len(stage.world.vault.packs)
@@ -223,7 +223,7 @@ async def test_late_writes_are_evicted(stage: Stage) -> None:
 
 @fixed(standalone=True)
 async def test_evicted_writes_of_a_copy_are_stored_with_its_own(stage: Stage) -> None:
-    """A segment of a single checkpoint has all its writes, those too that the journal gave up."""
+    """The segment of a single checkpoint has all its writes, including evicted ones."""
     await stage.save("01", x=b"one", writes=[write("w", BIG), write("w", b"2", idx=1)])
     await stage.save("02", "01", x=b"two")
     await stage.flush()
@@ -241,7 +241,8 @@ async def test_evicted_writes_of_a_copy_are_stored_with_its_own(stage: Stage) ->
 
 @fixed()
 async def test_one_refused_checkpoint_in_a_busy_tenant(stage: Stage) -> None:
-    """It is a gap; whoever waits for it hears so, and nothing else waits for it."""
+    """The checkpoint becomes a gap; callers that wait for it get an error, and no other caller
+    waits."""
 
     def blocked(members: Sequence[BlobMember]) -> Reason | None:
         for member in members:
@@ -269,7 +270,8 @@ async def test_one_refused_checkpoint_in_a_busy_tenant(stage: Stage) -> None:
 
 @fixed(max_pack_bytes=4000)
 async def test_a_resave_above_the_bound_of_a_segment(stage: Stage) -> None:
-    """It overtakes its flush: neither is its first version lost, nor its second certified early."""
+    """The second save overtakes the flush of the first: neither version is lost or certified
+    early."""
     await stage.save("01", x=BIG)
     await stage.save("02", "01", y=BIG[::-1])
     travelling = asyncio.Event()
@@ -290,7 +292,7 @@ async def test_a_resave_above_the_bound_of_a_segment(stage: Stage) -> None:
 
 @fixed()
 async def test_the_disk_is_full_while_space_must_be_freed(stage: Stage) -> None:
-    """Saves are refused; eviction works all the same, and then saves do."""
+    """Saves are refused; eviction still works, and then saves work again."""
     for number in range(10, 20):
         content = random.Random(number).randbytes(20_000)
         await stage.save(f"{number}", f"{number - 1}" if number > 10 else "", x=content)
@@ -308,7 +310,7 @@ async def test_the_disk_is_full_while_space_must_be_freed(stage: Stage) -> None:
 
 @fixed()
 async def test_a_thread_is_deleted_while_its_segment_travels(stage: Stage) -> None:
-    """Its watermark moves all the same, and it does not come back."""
+    """The thread's watermark still moves, and the thread does not come back."""
     await stage.save("01", x=BIG)
     await stage.save("01", x=BIG, thread_id="u")
 
@@ -329,7 +331,7 @@ async def test_a_thread_is_deleted_while_its_segment_travels(stage: Stage) -> No
 
 @fixed(QUILTS, epochs=3)
 async def test_one_put_of_several_fails(stage: Stage) -> None:
-    """The other members are not put again, and nothing is certified before its member is."""
+    """The other members are not put again, and nothing is certified before its member is stored."""
     failed: list[int] = []
 
     def once(members: Sequence[BlobMember]) -> Reason | None:
@@ -354,7 +356,7 @@ async def test_one_put_of_several_fails(stage: Stage) -> None:
 
 @fixed()
 async def test_a_run_that_a_merge_needs_is_lost(stage: Stage) -> None:
-    """The flush says what is lost, and another catalog replaces the one that names it."""
+    """The flush reports the loss, and a new catalog replaces the one that names the lost run."""
     for number in range(5):
         await stage.save(f"0{number}", x=b"%d" % number)
         await stage.flush()
@@ -375,7 +377,7 @@ async def test_a_run_that_a_merge_needs_is_lost(stage: Stage) -> None:
 
 @fixed()
 async def test_a_catalog_made_anew_while_a_row_has_changed_again(stage: Stage) -> None:
-    """A segment that no row names now is recorded too: the next one may name it."""
+    """A segment that no row names at the moment is recorded, too: the next row may name it."""
     await stage.save("00", x=BIG)
     await stage.flush()
     for number in range(1, 7):
@@ -394,7 +396,7 @@ async def test_a_catalog_made_anew_while_a_row_has_changed_again(stage: Stage) -
             await stage.save("10", x=b"other")
     assert problem.reason is Reason.BLOB_NOT_FOUND
     await stage.save("20", x=BIG)
-    await stage.flush()  # checks that each member that is needed is recorded
+    await stage.flush()  # The flush checks that each needed member is recorded.
 
 
 @fixed(QUILTS, epochs=3, renew_interval_s=EPOCH_S / 8)
@@ -412,7 +414,7 @@ async def test_all_files_of_a_directory_are_lost_and_idle_rounds_follow(stage: S
 
 
 async def lose_everything(stage: Stage, round_s: float) -> None:
-    """Lose every blob of a tenant; then let rounds pass in which nothing happens."""
+    """Lose every blob of a tenant; then let idle rounds pass."""
     await stage.save("01", x=BIG)
     await stage.flush()
     await stage.save("02", "01", x=b"two")

@@ -1,4 +1,4 @@
-"""Schedules of faults and crashes break no promise, and broken servers are found."""
+"""Random schedules of faults and crashes break no promise, and the checks find broken servers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 FIRST_SEED = int(os.environ.get("TUSKPOINT_SIMULATION_SEED", "1"))
 SCHEDULES = int(os.environ.get("TUSKPOINT_SIMULATION_SCHEDULES", "30"))
 TRIES = 40
-"""Schedules within which a broken server has to be found: seeds choose other schedules after a
-change of the server."""
+"""Schedules within which the checks must find a broken server: a change of the server changes the
+schedules of all seeds."""
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def run_schedules(seeds: Iterable[int], change: Callable[[Plan], Plan] = lambda 
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in processes of their own, where nothing but the seed counts."""
+    """Run the command in new processes, where nothing but the seed counts."""
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation", *arguments],
         cwd=ROOT,

@@ -1,5 +1,5 @@
-"""Faults at rest: rows and values that change behind the server's back, whole stores that are lost.
+"""Faults at rest: rows and values that change behind the server's back, and losses of whole stores.
 
 It must not draw from the generator that chooses a schedule's steps: a schedule without faults at
-rest stays what it is.
+rest must have the same steps as without this package.
 """

@@ -1,7 +1,7 @@
-"""What edits at rest concern, and what readers must get all the same.
+"""The effects of edits at rest, and the results that readers must get in spite of them.
 
-Whoever reads a checkpoint gets exactly what was saved, or a refusal that names the checkpoint or
-its thread; a checkpoint that no edit concerns is never refused.
+A reader of a checkpoint gets exactly the saved content, or a refusal that names the checkpoint or
+its thread; a checkpoint without edits is never refused.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _DOWN = {Reason.BLOB_UNAVAILABLE, Reason.JOURNAL_UNAVAILABLE}
 
 @dataclass
 class Concern:
-    """What the edits that stand concern of a thread.
+    """The effect of the open edits on a thread.
 
     Attributes:
         edits: The edits.
-        whole: The row of the thread is edited.
+        whole: Whether the row of the thread is edited.
         places: Checkpoints that have an edited row, write or value.
-        rows: Those among them of which a row is edited.
-        tainted: A row of the thread was deleted or put back: reading a checkpoint by its ID may
-            show an earlier version, or none; reading the whole thread is refused.
+        rows: Checkpoints that have an edited row.
+        tainted: Whether a row of the thread was deleted or rolled back: a read of a checkpoint by
+            its ID may show an earlier version, or none; a read of the whole thread is refused.
     """
 
     edits: list[Edit | Taint] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Concern:
 
 
 def concerns(server: Server) -> dict[str, Concern]:
-    """Return what edits concern, by the name of the thread."""
+    """Return the effects of the open edits, by the name of the thread."""
     by_thread: dict[str, Concern] = {}
     for edit in server.disk.journal.ledger.standing():
         if edit.table == "contents":
@@ -83,7 +83,7 @@ def concerns(server: Server) -> dict[str, Concern]:
 
 
 def tainted(server: Server) -> dict[str, Taint]:
-    """Return the threads of which a row was deleted or put back, by name."""
+    """Return the threads with a deleted or rolled-back row, by name."""
     taints = server.disk.journal.ledger.tainted()
     named = (
         {thread.number: name for name, thread in server.shadow.threads.items()} if taints else {}
@@ -114,12 +114,12 @@ def _needing(server: Server, edit: Edit) -> dict[str, set[Place]]:
 
 @dataclass
 class Reader:
-    """Reads checkpoints of a server, and compares all of what comes with what was saved.
+    """Reads checkpoints of a server, and compares each read with the saved content.
 
     Attributes:
         server: The server.
-        values: Every value that was sent, by digest.
-        may_fail: The blob store or the journal may fail now.
+        values: All sent values, by digest.
+        may_fail: Whether the blob store or the journal may fail at the moment.
     """
 
     server: Server
@@ -127,7 +127,7 @@ class Reader:
     may_fail: bool = True
 
     async def load(self, key: CheckpointKey) -> None:
-        """Load a checkpoint that was acknowledged."""
+        """Load an acknowledged checkpoint."""
         place, before = (key.checkpoint_ns, key.checkpoint_id), concerns(self.server)
         try:
             checkpoint = await self.server.load(key)
@@ -182,7 +182,7 @@ class Reader:
         check(concern.whole or not left_out, "the listing of", name, "left out", left_out, concern)
 
     async def verify(self, name: str, *, whole: bool) -> None:
-        """Verify a thread: the journal alone, or also what is stored of it."""
+        """Verify the journal's rows of a thread, and with `whole` the stored blobs, too."""
         before = concerns(self.server)
         try:
             verification = await self.server.archive.verification(TENANT, name)
@@ -213,7 +213,7 @@ class Reader:
         return key is None or _is_evicted(self.server, key)
 
     def _is_lost(self, key: CheckpointKey, concern: Concern | None) -> bool:
-        """Return whether no blob can repair what is edited of a checkpoint."""
+        """Return whether no blob can repair the edited content of a checkpoint."""
         place, thread = (key.checkpoint_ns, key.checkpoint_id), self._thread(key.thread_id)
         if concern is None or concern.whole or place in concern.rows or thread is None:
             return True
@@ -228,7 +228,7 @@ class Reader:
         return None if doubtful else self.server.shadow.threads.get(name)
 
     def _compare(self, thread: Thread, checkpoint: Checkpoint) -> None:
-        """Compare everything that a caller sees of a checkpoint with what was saved."""
+        """Compare all visible content of a checkpoint with the saved content."""
         entry, state = checkpoint.entry, checkpoint.state
         place = (entry.key.checkpoint_ns, entry.key.checkpoint_id)
         row = thread.rows.get(place)
@@ -263,7 +263,7 @@ class Reader:
 
 
 def _is_forgotten(refusal: Refusal, concern: Concern | None) -> bool:
-    """Return whether a row that was put back names a blob that the journal has forgotten."""
+    """Return whether a rolled-back row names a blob that the journal has forgotten."""
     forgotten = refusal.reason in {Reason.KEY_MISSING, *LOST_BLOBS}
     return forgotten and concern is not None and concern.tainted
 

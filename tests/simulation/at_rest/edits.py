@@ -1,11 +1,11 @@
-"""Edits behind the server's back: a bit that flips in a row, a row deleted or put back.
+"""Edits behind the server's back: a bit flips in a row, or a row is deleted or rolled back.
 
-A ledger remembers each edit with what was there before. So the checks see the journal as it
-would be without the edits, and know what an edit concerns for as long as the edit stands.
+A ledger remembers each edit with the columns before it. So the checks can read the journal without
+the edits, and know the effect of an edit until it is undone.
 
-A checkpoint or a write that was deleted or put back from earlier has a right MAC, or none: only
-the hash of all rows of its thread shows that. So such a thread is tainted until it is deleted, or
-the row is saved again.
+The MAC of a deleted or rolled-back checkpoint or write is right or missing; only the hash of all
+rows of the thread shows the edit. So such a thread is tainted until it is deleted, or the row is
+saved again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BOUND = {
         "deleted_through", "agent_id", "head_id", "binding",
     ),
 }  # fmt: skip
-"""Columns in which a bit may flip: those that a digest or a MAC covers."""
+"""Columns in which a bit may flip: a digest or a MAC covers them."""
 
 TAINTING = ("checkpoints", "writes")
 KEYS = dict.fromkeys(BOUND, ("number",)) | {"changes": ("thread", "seq")}
@@ -53,7 +53,7 @@ _NAMES = {
     "changes": ("thread", "seq"),
     "threads": ("thread_id",),
 }
-"""What a row is known by, also if it was written again."""
+"""Columns that identify a row, also after it is written again."""
 
 _IN_MAC = (
     *(
@@ -74,14 +74,14 @@ _THREAD = "SELECT {} FROM threads WHERE number = ?".format(", ".join(c.name for 
 
 @dataclass(frozen=True)
 class Edit:
-    """One edit of a row.
+    """An edit of a row.
 
     Attributes:
-        table: Its table.
-        key: Its primary key.
-        name: What it is known by.
-        before: Edited columns as they were; of a deleted row all.
-        after: The same as they are now; `None`: the row was deleted.
+        table: The table of the row.
+        key: The primary key of the row.
+        name: The identifying columns of the row.
+        before: The edited columns before the edit; all columns of a deleted row.
+        after: The edited columns after the edit; `None`: the row was deleted.
     """
 
     table: str
@@ -97,7 +97,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Taint:
-    """A thread in which a checkpoint or a write was deleted or put back from earlier."""
+    """A thread with a deleted or rolled-back checkpoint or write."""
 
     number: int
     incarnation: int
@@ -113,7 +113,7 @@ def _where(key: Row) -> tuple[str, list[Any]]:
 
 @dataclass
 class Ledger:
-    """The edits of one journal that may still stand.
+    """The edits of a journal that may still be open.
 
     Args:
         driver: The database.
@@ -129,7 +129,7 @@ class Ledger:
 
     @contextmanager
     def truth(self) -> Iterator[None]:
-        """Let the journal be as it would be without the edits, inside the context."""
+        """Undo the edits inside the context, so that readers see the journal without them."""
         if self._open or not self.edits or not self.standing():
             yield
             return
@@ -145,16 +145,16 @@ class Ledger:
             self._open = False
 
     def standing(self) -> list[Edit]:
-        """Return the edits that stand; the others are forgotten."""
+        """Return the open edits, and forget the others."""
         if not self._open:
             self.edits = [edit for edit in self.edits if self._stands(edit)]
         return self.edits
 
     def tainted(self) -> dict[int, Taint]:
-        """Return the threads that are tainted, by number; the others are forgotten.
+        """Return the tainted threads by number, and forget the others.
 
-        `healed` are those that have all rows again: the row was put back, or the server's cache
-        knew the row, so that saving it again wrote it as if nothing was.
+        `healed` has the threads that have all rows again: the row was put back, or the server's
+        cache knew the row, so that the next save of it wrote it as if nothing had happened.
         """
         lives = self.incarnation
         self.taints = [taint for taint in self.taints if lives(taint.number) == taint.incarnation]
@@ -173,7 +173,7 @@ class Ledger:
         return binder.total(row["mac"] or b"" for row in rows) == row.bound_rows
 
     def clear(self) -> None:
-        """Forget everything: the journal is another one."""
+        """Forget all edits, because the journal was replaced."""
         self.edits.clear()
         self.taints.clear()
         self.healed.clear()
@@ -191,12 +191,12 @@ class Ledger:
             self.edits.append(edit)
 
     def put_back(self, table: str, row: Row) -> None:
-        """Put a row back that was removed."""
+        """Put a removed row back."""
         self._insert(table, {name: value for name, value in row.items() if name != "number"})
         self.taint(row["thread"], f"a row of {table} was put back: {_name(table, row)}")
 
     def taint(self, number: int, what: str) -> None:
-        """Note that a thread is tainted."""
+        """Record that a thread is tainted."""
         self.taints.append(Taint(number, self.incarnation(number), what))
 
     def rows(
@@ -208,12 +208,13 @@ class Ledger:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def row(self, table: str, key: Row) -> dict[str, Any] | None:
-        """Return the row with a key, if there is one."""
+        """Return the row with a key; return `None` if there is none."""
         rows = self.rows(table, *_where(key))
         return rows[0] if rows else None
 
     def incarnation(self, number: int) -> int:
-        """Return the incarnation of a thread that lives, without the edits; 0 if it does not."""
+        """Return the incarnation of a living thread, without the edits; return 0 if it is
+        deleted."""
         with self.truth():
             rows = self.rows("threads", "number = ? AND NOT deleted", [number])
         return int(rows[0]["incarnation"]) if rows else 0
@@ -226,7 +227,7 @@ class Ledger:
             return False
         if edit.table == "threads":
             return self._is_damaged(there["number"])
-        if edit.table == "checkpoints":  # the server may have written the same as the edit
+        if edit.table == "checkpoints":  # The server may have written the same content as the edit.
             mac = self.binder().checkpoint(*(there[name] for name in _IN_MAC))
             return bool(there["mac"] != mac)
         return edit.table != "contents" or not self.is_sound(there)
@@ -248,8 +249,8 @@ class Ledger:
         return False
 
     def is_sound(self, row: Row) -> bool:
-        """Return whether a value has its digest all the same: nothing uses the bit that changed."""
-        if row["data"] is None:  # it was evicted
+        """Return whether a value still has its digest: the changed bit has no effect."""
+        if row["data"] is None:  # The value was evicted.
             return True
         based = None
         if row.get("keyframe"):
@@ -270,7 +271,7 @@ class Ledger:
 
     def _undo(self, edit: Edit) -> None:
         if edit.after is None:
-            row = edit.before  # its number may be given to another row
+            row = edit.before  # Without the row's number, because another row may have it.
             self._insert(
                 edit.table, {name: value for name, value in row.items() if name != "number"}
             )
@@ -295,8 +296,8 @@ class Editor:
     """Draws edits of a journal.
 
     Args:
-        ledger: Makes and remembers them.
-        rng: Draws.
+        ledger: Makes and remembers the edits.
+        rng: Draws the edits.
     """
 
     def __init__(self, ledger: Ledger, rng: random.Random) -> None:
@@ -305,7 +306,7 @@ class Editor:
         self.copies: list[tuple[str, Row]] = []
 
     def remember(self) -> None:
-        """Keep copies of some rows, which may be put back later."""
+        """Keep copies of some rows for later rollbacks."""
         for table in ("checkpoints", "writes"):
             rows = self._ledger.rows(table)
             sample = self._rng.sample(rows, min(len(rows), 8))
@@ -313,7 +314,7 @@ class Editor:
         del self.copies[:-40]
 
     def edit(self) -> None:
-        """Make an edit, if there is something to edit."""
+        """Make an edit, if there is a row to edit."""
         self._rng.choice((self._flip_some,) * 6 + (self._delete,) * 2 + (self._put_back,) * 2)()
 
     def _some(self) -> tuple[str, dict[str, Any]] | None:
@@ -360,7 +361,7 @@ class Editor:
             self._make(table, row, row, None)
 
     def _put_back(self) -> None:
-        """Put an earlier row in the place of what it is now, or of nothing."""
+        """Replace a row with an earlier copy, or put a removed row back."""
         ledger = self._ledger
         touched = [(edit.table, edit.key) for edit in ledger.edits]
         candidates: list[tuple[str, Row, Row | None]] = []

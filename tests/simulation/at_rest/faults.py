@@ -1,7 +1,7 @@
-"""Faults at rest: rows and values that change, and reading all of what they concern.
+"""Faults at rest: changed rows and values, and reads of everything they affect.
 
-Edits are drawn from the schedule's seed by a generator of their own, so that a schedule without
-them is what it was before there were any.
+A separate generator draws the edits from the schedule's seed, so that a schedule without faults at
+rest has the same steps as without this package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import is_reserved
 
 EDITS, BLOBS, JOURNAL = "edits", "blobs", "journal"
-"""Kinds of faults: rows and values change; blobs are lost; the journal is put back."""
+"""Kinds of faults: changed rows and values; lost blobs; a rolled-back journal."""
 
 _WEIGHTS = {
     EDITS: {"edit": 5.0, "edit_and_restart": 1.0, "remember": 3.0, "inspect": 5.0, "scrub": 1.0},
@@ -36,7 +36,7 @@ _KINDS = ((), (), (EDITS,), (EDITS,), (BLOBS,), (JOURNAL,))
 
 
 def with_faults_at_rest(plan: Plan, seed: int) -> Plan:
-    """Add the faults at rest that a seed chooses: none in a third of the schedules."""
+    """Add the faults at rest that a seed chooses; a third of the schedules has none."""
     rng = random.Random(f"{seed} at rest")
     kinds = rng.choice(_KINDS)
     for kind in kinds:
@@ -45,7 +45,7 @@ def with_faults_at_rest(plan: Plan, seed: int) -> Plan:
 
 
 def with_kind(plan: Plan, kind: str, often: float) -> Plan:
-    """Add faults of a kind, more or less often."""
+    """Add faults of a kind, with a factor of their frequency."""
     added = {name: usual * often for name, usual in _WEIGHTS[kind].items()}
     settings = {"look_interval_s": LOOK_S} if kind == BLOBS else {}
     return replace(
@@ -57,10 +57,10 @@ def with_kind(plan: Plan, kind: str, often: float) -> Plan:
 
 
 class AtRest:
-    """Makes edits at rest in the journals of servers, and reads what they concern.
+    """Makes edits at rest in the journals of servers, and reads the affected threads.
 
     Args:
-        clients: What they sent.
+        clients: The clients, with all sent values.
         seed: Draws the edits.
     """
 
@@ -70,31 +70,31 @@ class AtRest:
         self._editors: dict[str, Editor] = {}
 
     def editor(self, server: Server) -> Editor:
-        """Return what edits the journal of a server."""
+        """Return the editor of a server's journal."""
         ledger = server.disk.journal.ledger
         return self._editors.setdefault(server.name, Editor(ledger, self._rng))
 
     def forget(self, server: Server) -> None:
-        """Forget the rows that may be put back: the journal is another one."""
+        """Forget the copies of rows, because the journal was replaced."""
         self._editors.pop(server.name, None)
 
     async def remember(self, server: Server) -> None:
-        """Keep copies of rows."""
+        """Keep copies of some rows."""
         self.editor(server).remember()
 
     async def edit(self, server: Server) -> None:
-        """Change something at rest, and read it soon."""
+        """Edit a row, and in half of the cases read threads at once."""
         self.change(server)
         if self._rng.random() < 0.5:
             await self.inspect(server)
 
     def change(self, server: Server) -> None:
-        """Change something at rest."""
+        """Edit a row."""
         self.editor(server).edit()
         server.edited |= concerns(server).keys()
 
     def heal(self, server: Server) -> None:
-        """Note which threads are no longer tainted: what they hold the journal says."""
+        """Take the content of threads that are no longer tainted from the journal."""
         ledger = server.disk.journal.ledger
         ledger.tainted()
         healed, ledger.healed = ledger.healed, set()
@@ -106,13 +106,13 @@ class AtRest:
     async def inspect(
         self, server: Server, *, whole: bool = False, stored: bool = False, may_fail: bool = True
     ) -> None:
-        """Read threads in every way.
+        """Read threads by all kinds of calls.
 
         Args:
-            server: Has the threads.
-            whole: All of them, and all checkpoints.
-            stored: Verify what is stored of them, too.
-            may_fail: The blob store or the journal may fail now.
+            server: The server with the threads.
+            whole: Whether to read all threads and all checkpoints.
+            stored: Whether to verify their stored blobs, too.
+            may_fail: Whether the blob store or the journal may fail at the moment.
         """
         self.heal(server)
         reader = Reader(server, self._clients.values, may_fail)
@@ -133,7 +133,8 @@ class AtRest:
             await reader.verify(name, whole=stored)
 
     async def scrub(self, server: Server) -> None:
-        """Let a pass of the scrub end, and compare what it names with what is damaged."""
+        """Let a pass of the scrub end, and compare the threads that it names with the damaged
+        ones."""
         before = concerns(server)
         scrubber: Scrubber = server.archive.scrubber(1 << 30)
         scrubbed = (await server.archive.status(TENANT)).scrubbed_us
@@ -157,7 +158,7 @@ class AtRest:
         check(not sound, "the scrub names", sound, "which are sound")
 
     def events(self) -> dict[str, Any]:
-        """Return what may happen, by name."""
+        """Return the possible events, by name."""
         return {
             "edit": self.edit, "remember": self.remember, "inspect": self.inspect,
             "scrub": self.scrub,

@@ -1,7 +1,7 @@
-"""Losses of whole stores: the blob directory is lost or unmounted, the journal is put back.
+"""Losses of whole stores: the blob directory is lost or unmounted, the journal is rolled back.
 
-While the newest catalog is lost, nothing becomes certified and the status says why; a start is
-refused until its operator brings the blobs back, or accepts what is given up.
+While the newest catalog is lost, nothing becomes certified and the status says why. A start is
+refused until the operator brings the blobs back, or accepts the loss.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason, Refusal
 
 LOOK_S = 600.0
-"""Seconds between two looks of a server whether its blob store has the newest catalog."""
+"""Seconds between two checks of a server that its blob store has the newest catalog."""
 
 
 @dataclass
 class _Copy:
-    """A journal, and what is known of it."""
+    """A copy of a journal, with the expected content."""
 
     data: bytes
     stories: dict[str, Story]
@@ -45,7 +45,7 @@ class _Copy:
 
 @dataclass
 class GivenUp:
-    """What an older journal gives up, unless its start is accepted: it can still be recovered."""
+    """Content that an older journal gives up at an accepted start; it can still be recovered."""
 
     known: NewestCatalog | None
     threads: dict[str, Thread] | None
@@ -55,13 +55,13 @@ class Losses:
     """Loses blobs and journals.
 
     Args:
-        clients: What they captured belongs to a journal.
-        vault: What the blob store holds.
-        looks: Of each server: what its newest catalog brings back.
-        seed: Chooses what is lost.
+        clients: The clients, with their snapshots in each journal.
+        vault: The content of the blob store.
+        looks: Result of the last recovery from each server's newest catalog.
+        seed: Chooses the losses.
 
     Attributes:
-        accepted: Of each server: what was given up for good, by blob ID and hash.
+        accepted: Blobs that each server gave up for good, by blob ID and hash.
     """
 
     def __init__(self, clients: Clients, vault: Vault, looks: dict[str, Look], seed: int) -> None:
@@ -83,7 +83,7 @@ class Losses:
     # --- blobs ---------------------------------------------------------------------------
 
     async def wipe(self, server: Server) -> None:
-        """Lose all blobs, or the newest catalog; the status and certification have to say so."""
+        """Lose all blobs, or the newest catalog; the status and certification must report it."""
         known = checks.newest(server)
         if known is None or self._vault.lost:
             return
@@ -94,16 +94,17 @@ class Losses:
             for sha256 in list(pack):
                 self._vault.lose(blob_id, sha256)
         if self._vault.epoch_s is None:
-            self._vault.outage = (0.0, 0.0)  # who does not answer says of no blob that it is lost
+            # During an outage, the store cannot report a blob as lost.
+            self._vault.outage = (0.0, 0.0)
             await self._is_said(server)
 
     async def _is_said(self, server: Server) -> None:
-        """Check that a running server says that its blobs are lost, and certifies nothing."""
+        """Check that a running server reports its lost blobs, and certifies nothing."""
         before, said = checks.newest(server), ""
         for _ in range(20):
             await pause(LOOK_S + 1)
             if checks.newest(server) != before:
-                return  # it was on its way, and the store has it
+                return  # The catalog was in flight, and the store has it.
             said = (await server.archive.status(TENANT)).last_error
             if "it lacks catalog" in said:
                 break
@@ -133,7 +134,7 @@ class Losses:
         self._away.clear()
 
     def accept(self, server: Server) -> None:
-        """Give the lost blobs up."""
+        """Accept the loss of the lost blobs."""
         self._given_up |= {
             (blob_id, sha256) for blob_id, pack in self._away.items() for sha256 in pack
         }
@@ -141,7 +142,7 @@ class Losses:
         self._away.clear()
 
     def operator_accepts(self) -> bool:
-        """Choose whether blobs that are lost at a start are given up, or brought back."""
+        """Return whether the operator accepts the loss at a start, or else bring the blobs back."""
         if self._away and self._rng.random() < 0.5:
             self.bring_back()
             return False
@@ -150,7 +151,7 @@ class Losses:
     # --- journals ------------------------------------------------------------------------
 
     async def copy_journal(self, server: Server) -> None:
-        """Keep a copy of the journal as it is."""
+        """Keep a copy of the journal."""
         model, known = server.model, self._clients.captured.items()
         stories = {name: _copied(story) for name, story in model.stories.items()}
         self._copies.setdefault(server.name, []).append(
@@ -165,12 +166,12 @@ class Losses:
         )
 
     def forget_copies(self, server: Server | None = None) -> None:
-        """Forget copies: the journal is another one, or blobs that they need may be gone."""
+        """Forget copies, because the journal was replaced, or blobs that they need may be gone."""
         for name in [server.name] if server is not None else list(self._copies):
             self._copies.pop(name, None)
 
     def put_back(self, server: Server) -> GivenUp:
-        """Put a copy, or an empty journal, in the place of one of a server that is stopped."""
+        """Replace the journal of a stopped server with a copy, or with an empty journal."""
         copies = self._copies.get(server.name, [])
         chosen = self._rng.choice([*copies, None]) if self._rng.random() < 0.8 else None
         known, look, name = checks.newest(server), self._looks[server.name], server.name
@@ -196,7 +197,7 @@ class Losses:
         return given_up
 
     def events(self) -> dict[str, Callable[[Server], Any]]:
-        """Return what may happen, by name."""
+        """Return the possible events, by name."""
         return {"wipe": self.wipe, "mount": self.mount, "copy_journal": self.copy_journal}
 
 
@@ -205,7 +206,7 @@ def _copied(story: Story) -> Story:
 
 
 async def pause(seconds: float) -> None:
-    """Sleep; what is damaged is tried again all the time meanwhile."""
+    """Sleep; meanwhile the server retries damaged threads all the time."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     loop.forget_turns()

@@ -1,4 +1,4 @@
-"""Servers that trust what is at rest: proof that faults at rest are found."""
+"""Servers that trust content at rest: proof that the checks find faults at rest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Patch = pytest.MonkeyPatch
 
 
 class _Whatever(bytes):
-    """A digest that equals every other one."""
+    """A digest that equals every other digest."""
 
     __hash__ = bytes.__hash__
 
@@ -33,29 +33,29 @@ class _Whatever(bytes):
 
 
 def values_are_not_compared(patch: Patch) -> None:
-    """Whatever bytes of the right size the journal has are taken for the value."""
+    """The server accepts any bytes of the right size as the value."""
     patch.setattr(contents, "digest_of", lambda kind, data: _Whatever())
 
 
 def rows_are_not_compared(patch: Patch) -> None:
-    """Whoever reads a checkpoint takes its row and its writes as they are."""
+    """The server accepts the row and the writes of a checkpoint without a check."""
     patch.setattr(Row, "is_bound", lambda self, binder: True)
     patch.setattr(Row, "check", lambda self, binder: self)
     patch.setattr(StoredWrite, "check", lambda *arguments: None)
 
 
 def missing_rows_are_not_missed(patch: Patch) -> None:
-    """A listing does not look whether it had all rows."""
+    """A listing does not check that it has all rows."""
     patch.setattr(listing, "check_rows", lambda connection, row: None)
 
 
 def damaged_values_are_certified(patch: Patch) -> None:
-    """A flush stores values as the journal has them."""
+    """A flush stores values without a comparison with their digests."""
     patch.setattr(collect, "_compare", lambda connection, dirty: None)
 
 
 def nothing_is_repaired(patch: Patch) -> None:
-    """What a blob has is not read, and still called repaired."""
+    """The server reports a repair without reading the blob."""
 
     async def mend(self: Mender, *arguments: Any) -> bool:
         return True
@@ -64,12 +64,12 @@ def nothing_is_repaired(patch: Patch) -> None:
 
 
 def verification_ignores_the_journal(patch: Patch) -> None:
-    """A verification says nothing about rows and values."""
+    """A verification ignores rows and values."""
     patch.setattr(verify, "check_some", lambda *arguments, **named: ThreadCheck())
 
 
 def a_start_ignores_the_pointer(patch: Patch) -> None:
-    """A journal is not compared with the pointer file."""
+    """A start does not compare the journal with the pointer file."""
 
     async def nothing(*arguments: Any, **named: Any) -> tuple[list[Any], list[str]]:
         return [], []
@@ -78,7 +78,7 @@ def a_start_ignores_the_pointer(patch: Patch) -> None:
 
 
 def a_start_ignores_the_store(patch: Patch) -> None:
-    """Nobody looks whether the store has the newest catalog."""
+    """A start does not check that the store has the newest catalog."""
 
     async def nothing(*arguments: Any) -> dict[str, str]:
         return {}
@@ -87,12 +87,12 @@ def a_start_ignores_the_store(patch: Patch) -> None:
 
 
 def an_older_journal_keeps_its_generation(patch: Patch) -> None:
-    """An accepted older journal goes on counting where it was."""
+    """An accepted older journal continues to count in its old generation."""
     patch.setattr(start_checks, "begin_anew", lambda *arguments, **named: None)
 
 
 def the_old_pointer_is_overwritten(patch: Patch) -> None:
-    """What an older journal gives up is named nowhere."""
+    """No file names the content that an older journal gives up."""
 
     def remove(self: Any, tenant: str) -> None:
         self.path(tenant).unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def the_old_pointer_is_overwritten(patch: Patch) -> None:
 
 
 def a_lost_store_is_not_looked_for(patch: Patch) -> None:
-    """A running server neither looks whether its store has the newest catalog, nor asks."""
+    """A running server never checks that its store has the newest catalog."""
 
     async def nothing(*arguments: Any) -> None:
         return

@@ -1,7 +1,7 @@
 """Lives of a server: each may end in a crash, at a place that the server visits.
 
-Places are the server's failpoints and both sides of every put. From the crash on nothing that
-still runs of a life has any effect.
+Places are the server's failpoints and both sides of every put. After the crash, no remaining task
+of the life has any effect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tuskpoint_server.journal import failpoints
 
 
 class Crash(BaseException):
-    """The process is gone; no handler of errors sees this."""
+    """The crash of a process; no error handler catches it."""
 
 
 @dataclass
@@ -24,8 +24,8 @@ class Life:
     """One run of the process.
 
     Attributes:
-        ends_after: Places to visit before the crash; `None`: it does not end by itself.
-        alive: It has not crashed.
+        ends_after: Places to visit before the crash; `None`: the life does not crash by itself.
+        alive: Whether the life has not crashed.
         visited: Places visited so far.
         on_end: Called at the crash.
     """
@@ -36,7 +36,7 @@ class Life:
     on_end: Callable[[], None] = lambda: None
 
     def check(self) -> None:
-        """Let nothing that is left of a dead process have an effect."""
+        """Raise in a task of a dead process, so that the task has no effect."""
         if not self.alive:
             raise Crash
 
@@ -57,7 +57,7 @@ class Life:
 
 @contextmanager
 def failpoints_visit(visit: Callable[[str], None]) -> Iterator[None]:
-    """Call `visit` with the name of every failpoint that is reached."""
+    """Call `visit` with the name of every failpoint that the server reaches."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "_visit", visit)
         yield

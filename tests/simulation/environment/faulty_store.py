@@ -1,4 +1,4 @@
-"""A blob store in memory that fails in every way a store can; a put is one pack."""
+"""A blob store in memory that fails in every way a store can fail; a put is one pack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EPOCHS = 3
 """Epochs for which a put is kept."""
 
 INTACT_READS = 30
-"""Reads after a corrupted one that are intact: what is read again at once is not lost."""
+"""Intact reads after a corrupted read, so that an immediate second read finds the value."""
 
 EPOCH_S = 14 * 24 * 3600.0
 QUILTS = StoreLimits(max_members=12, max_put_bytes=8192, max_member_bytes=6000, puts_at_once=2)
@@ -35,18 +35,18 @@ QUILTS = StoreLimits(max_members=12, max_put_bytes=8192, max_member_bytes=6000, 
 
 @dataclass
 class StoreFaults:
-    """How likely each fault is at each call."""
+    """Probability of each fault at each call."""
 
     refuses: float = 0.0
-    """Nothing is stored, and the caller hears so: the store is down, or its disk is full."""
+    """The put stores nothing and fails: the store is down, or its disk is full."""
     rejects: float = 0.0
-    """The store would not take these bytes next time either."""
+    """The store rejects these bytes for good."""
     lies: float = 0.0
-    """All is stored, and the caller hears that it is not."""
+    """The put stores everything, and reports a failure."""
     loses: float = 0.0
-    """The caller hears that all is stored, and a part of it is not."""
+    """The put reports success, and stores only a part."""
     dawdles: float = 0.0
-    """It takes minutes."""
+    """The call takes minutes."""
     corrupts: float = 0.0
     """A read returns other bytes, or fewer."""
     unreadable: float = 0.0
@@ -58,14 +58,14 @@ class Vault:
     """The content of the store; it survives every crash of the servers.
 
     Attributes:
-        limits: What a put may hold.
-        now_s: Time.
-        epoch_s: Length of an epoch; `None`: what is stored never expires.
+        limits: Limits of a put.
+        now_s: Returns the time.
+        epoch_s: Length of an epoch; `None`: blobs never expire.
         packs: Members by blob ID and hash.
-        ends: Epoch at which a blob is gone.
-        put_s: Time at which it was put last.
+        ends: Epoch at which each blob expires.
+        put_s: Time of the last put of each blob.
         lost: Blob ID and hash of members that were stored, and then lost or corrupted.
-        outage: Times between which nothing works.
+        outage: Times between which every call fails.
     """
 
     limits: StoreLimits
@@ -87,11 +87,11 @@ class Vault:
         return blob_id
 
     def epoch(self) -> int:
-        """Return the number of the epoch of now."""
+        """Return the number of the current epoch."""
         return int(self.now_s() // self.epoch_s) if self.epoch_s is not None else 0
 
     def pack(self, blob_id: str) -> dict[bytes, BlobMember]:
-        """Return what a blob holds; nothing if there is none, or none any more."""
+        """Return the members of a blob; return none if the blob does not exist or has expired."""
         if self.epoch_s is not None and self.ends.get(blob_id, 0) <= self.epoch():
             return {}
         return self.packs.get(blob_id, {})
@@ -102,7 +102,7 @@ class Vault:
         self.lost.add((blob_id, sha256))
 
     def corrupt(self, blob_id: str, sha256: bytes) -> None:
-        """Let a member have other bytes."""
+        """Change the bytes of a member."""
         member = self.packs[blob_id][sha256]
         data = member.data[:-1] + bytes([member.data[-1] ^ 1])
         self.packs[blob_id][sha256] = BlobMember(sha256, data, member.kind)
@@ -124,7 +124,7 @@ class PlainStore:
     """`BlobStore` over a vault, without any fault.
 
     Args:
-        vault: What it holds.
+        vault: The content of the store.
     """
 
     backend = "simulated"
@@ -199,8 +199,8 @@ class FaultyStore(PlainStore):
     """A store that fails, for one life of a server.
 
     Attributes:
-        faults: How likely each fault is.
-        verdict: Asked at every put: `BLOB_REJECTED` or `BLOB_UNAVAILABLE`, or `None`.
+        faults: Probability of each fault.
+        verdict: Decides every put: `BLOB_REJECTED` or `BLOB_UNAVAILABLE`, or `None`.
         on_put: Awaited once, before the next put is stored.
     """
 
@@ -220,7 +220,8 @@ class FaultyStore(PlainStore):
             raise AssertionError("a put holds a member with another hash than its own")
         self._running += 1
         try:
-            if self._running > self.limits.puts_at_once + 1:  # and the bundle of a hand-off
+            # One more for the bundle of a hand-off.
+            if self._running > self.limits.puts_at_once + 1:
                 raise AssertionError(f"{self._running} puts at once")
             await self._travel(self.faults.refuses)
             if self.on_put is not None:
@@ -269,7 +270,7 @@ class FaultyStore(PlainStore):
         return verify_bytes(data, location)
 
     async def _travel(self, fault: float) -> None:
-        """Take time, and perhaps fail."""
+        """Take virtual time, and perhaps fail."""
         rng = self._rng
         self._life.check()
         dawdles = rng.random() < self.faults.dawdles

@@ -1,4 +1,4 @@
-"""A key provider without chance, so that a seed is one schedule."""
+"""A key provider without randomness of its own, so that a seed determines the schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuskpoint_server.archive.formats import sealing
 
 
 class SimulatedKeys:
-    """Wraps a key by adding a mask."""
+    """A key provider that wraps a key with a mask."""
 
     async def wrap(self, tenant: str, key: bytes) -> bytes:
         """Return the masked key."""
@@ -21,11 +21,11 @@ class SimulatedKeys:
         return bytes(byte ^ mask_byte for byte, mask_byte in zip(key, mask, strict=True))
 
     async def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
-        """Return the key."""
+        """Return the unwrapped key."""
         return await self.wrap(tenant, wrapped)
 
     def is_current(self, wrapped: bytes) -> bool:
-        """Return whether it is a key: there is one mask only."""
+        """Return whether the wrapped key is valid: there is only one mask."""
         return bool(wrapped)
 
 

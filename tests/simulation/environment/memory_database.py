@@ -1,7 +1,7 @@
 """The journal's database in memory: the server's own writer and tables, without threads.
 
-What is committed survives a crash; an open transaction does not. Commits can fail before
-they are made, or after, and take time.
+A committed transaction survives a crash; an open transaction does not. A commit can fail before or
+after it takes effect, and takes virtual time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass
 class JournalFaults:
-    """How likely a transaction is to fail, before or after its commit, and to take time."""
+    """Probability that a transaction fails before or after its commit, or takes time."""
 
     refuses: float = 0.0
     forgets_to_answer: float = 0.0
@@ -56,7 +56,7 @@ class Disk:
 
     Attributes:
         ledger: The edits behind the server's back.
-        binder: Binds the rows, with a key of the journal's own.
+        binder: Binds the rows, with the journal's own key.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Disk:
         self.binder = _binder("")
 
     def format(self, journal_id: str, generation: int = 1) -> None:
-        """Put an empty journal on it."""
+        """Replace the content with an empty journal."""
         self.driver.deserialize(_template())
         self.driver.execute("PRAGMA temp_store = MEMORY")
         facts = new_facts(journal_id, generation, finished=True)
@@ -82,7 +82,7 @@ class Disk:
         self.ledger.clear()
 
     def take(self, other: Disk) -> None:
-        """Hold what another one holds."""
+        """Replace the content with the content of another disk."""
         self.driver.deserialize(other.driver.serialize())
         self.binder = other.binder
         self.ledger.edits = list(other.ledger.edits)
@@ -98,7 +98,7 @@ class Disk:
         return self.driver.execute(statement, values).fetchall()
 
     def limit(self, free_pages: int | None) -> None:
-        """Let it have so many free pages and no more; `None`: as many as it wants."""
+        """Limit the number of free pages; `None`: no limit."""
         [[count]] = self.raw("PRAGMA page_count")
         [[free]] = self.raw("PRAGMA freelist_count")
         most = 1 << 30 if free_pages is None else max(1, count + free_pages - free)
@@ -111,7 +111,7 @@ def _binder(journal_id: str) -> Binder:
 
 @cache
 def disk(name: str) -> Disk:
-    """Return the disk of this name, which all schedules of the process use in turn."""
+    """Return the disk of this name; all schedules of the process use it in turn."""
     return Disk()
 
 
@@ -124,9 +124,10 @@ def _template() -> bytes:
 
 
 class _InlineWriter(Writer):
-    """The writer, in the event loop: what was submitted until its turn comes is one batch."""
+    """The writer, in the event loop: all units of work submitted before its turn are one batch."""
 
-    def __init__(self, database: MemoryDatabase) -> None:  # no thread, no queue
+    # Without super().__init__(), which creates a thread and a queue.
+    def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
         self._backend = database.backend_of_disk
         self._clock_us = database.now_us
@@ -211,8 +212,8 @@ class MemoryDatabase(Database):
     """`Database` over a disk, for one life of a server.
 
     Attributes:
-        disk: The disk.
-        life: The life.
+        disk: The disk with the journal.
+        life: The life of the server.
         on_commit: Called after each commit with the threads that changed.
     """
 
@@ -247,21 +248,21 @@ class MemoryDatabase(Database):
         self._writer = _InlineWriter(self)
 
     def happens(self, fault: str) -> bool:
-        """Say whether a fault happens now."""
+        """Return whether a fault happens at this call."""
         chance: float = getattr(self._faults, fault)
         return chance > 0 and self._rng.random() < chance
 
     def delay_s(self) -> float:
-        """Say how long what happens now takes."""
+        """Return the seconds that this call takes."""
         return self._rng.uniform(0, self._faults.longest_s) if self.happens("takes_time") else 0.0
 
     @property
     def closed(self) -> bool:
-        """The server has stopped."""
+        """Whether the server has stopped."""
         return self._closed
 
     def check_open(self) -> None:
-        """Let nobody use it who is left of a server that is gone."""
+        """Raise in a task of a server that has crashed or stopped."""
         self.life.check()
         if self._closed:
             raise journal_unavailable("it is closed")

@@ -1,7 +1,7 @@
-"""An event loop whose clock jumps: nothing waits, nothing runs in a thread.
+"""An event loop with a virtual clock: nothing waits, and nothing runs in a thread.
 
-When nothing is ready, the time of the loop becomes that of the next timer. What would run
-in a thread runs at once. So a run depends on nothing but its seed.
+When nothing is ready, the clock jumps to the next timer. Work for a thread runs at once. So a run
+depends on nothing but its seed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _Ts = TypeVarTuple("_Ts")
 
 
 MOST_TURNS = 20_000
-"""Turns of the loop that no schedule needs."""
+"""More turns of the loop than any schedule needs."""
 
 
 class Deadlock(Exception):
-    """Nothing is ready, and no timer will ever make anything ready; or work never ends."""
+    """Nothing is ready, and no timer will make anything ready; or work never ends."""
 
 
 class _Jump(selectors.BaseSelector):
-    """A selector without files: waiting means that the time goes on."""
+    """A selector without files; a wait moves the virtual clock."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -53,14 +53,14 @@ class _Jump(selectors.BaseSelector):
             raise Deadlock("everything waits, and for nothing that could still happen")
         self.turns += 1
         if self.turns > MOST_TURNS:
-            raise Deadlock(f"work goes on and on, {self.turns} turns of the loop")
-        # A timer runs once its time has passed, not when it is reached.
+            raise Deadlock(f"work never ends, {self.turns} turns of the loop")
+        # A timer runs only after its time has passed.
         self.now_s = math.nextafter(self.now_s + max(0.0, timeout), math.inf)
         return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop. `time()` begins at 0."""
+    """The event loop. `time()` starts at 0."""
 
     def __init__(self) -> None:
         self._jump = _Jump()
@@ -72,7 +72,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._jump.now_s
 
     def forget_turns(self) -> None:
-        """Count the turns of the loop anew."""
+        """Restart the count of the loop's turns."""
         self._jump.turns = 0
 
     def living(self) -> list[asyncio.Task[Any]]:

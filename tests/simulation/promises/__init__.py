@@ -1,4 +1,4 @@
-"""What clients were promised, and the checks that the server kept it.
+"""The promises to clients, and the checks that the server kept them.
 
-It must not ask the server what is right: the model has only what clients were answered.
+It must not ask the server for the right result: the model has only the answers that clients got.
 """

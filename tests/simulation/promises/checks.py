@@ -1,4 +1,4 @@
-"""What must hold after every step, whatever failed and whenever the server crashed."""
+"""Invariants that hold after every step, whatever failed and whenever the server crashed."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class Look:
     """The result of the last recovery from the newest catalog of a server.
 
     Attributes:
-        catalog: Its hash.
-        threads: What was recovered; `None`: its catalog is lost.
-        manifests: What is stored of each thread.
-        excused: Threads of which something is lost; `None`: anything may be.
+        catalog: Hash of the catalog.
+        threads: The recovered threads; `None`: the catalog is lost.
+        manifests: The stored manifest of each thread.
+        excused: Threads with lost content; `None`: any thread may have lost content.
     """
 
     catalog: bytes = b""
@@ -66,7 +66,7 @@ class Look:
 
 
 def journal_holds_what_was_acknowledged(server: Server) -> None:
-    """Check the rows against what the server answered to clients."""
+    """Check the rows against the server's answers to clients."""
     skipped = tainted(server)
     for name, story in server.model.stories.items():
         if name in server.model.doubtful or name in skipped:
@@ -84,7 +84,7 @@ def journal_holds_what_was_acknowledged(server: Server) -> None:
 
 
 def marks_are_consistent(server: Server) -> None:
-    """Check watermarks, what waits, and that no change above a watermark was swept."""
+    """Check watermarks and backlogs, and that no change above a watermark was removed."""
     ask = server.disk.journal.ask
     for name, number, seq, certified, indexed, compacted, since, size in ask(_MARKS):
         check(certified <= seq and indexed <= seq, name, "has a watermark above its log")
@@ -107,7 +107,7 @@ def marks_are_consistent(server: Server) -> None:
 
 
 async def recover(server: Server, known: NewestCatalog, clock_us: int, look: Look) -> Disk | None:
-    """Recover a catalog into an empty journal and read what came of it."""
+    """Recover a catalog into an empty journal and read the recovered content."""
     store, vault = PlainStore(server.vault), server.vault
     look.catalog, look.excused, look.manifests, look.threads = (
         known.location.sha256,
@@ -166,9 +166,9 @@ async def _manifests(store: PlainStore, source: RecoverySource) -> dict[str, Man
 async def recovery_brings_back_what_is_certified(
     server: Server, look: Look, clock_us: int, rng: random.Random, values: dict[bytes, Value]
 ) -> bool:
-    """Check what the newest catalog brings back; return whether it was recovered anew."""
+    """Check the content of the newest catalog; return whether this call recovered it."""
     image, known, gaps = server.shadow.image(), newest(server), _left_out(server)
-    uses, kept = _uses(server), _kept(server)  # the server goes on while it is recovered
+    uses, kept = _uses(server), _kept(server)  # The server continues during the recovery.
     if known is None:
         for name, thread in image.items():
             if name not in tainted(server):
@@ -199,7 +199,7 @@ async def recovery_brings_back_what_is_certified(
 def _compare(
     server: Server, name: str, thread: Thread, copy: Thread | None, gaps: set[Place]
 ) -> None:
-    """Compare a thread with what was recovered of it, at its watermark."""
+    """Compare a thread with its recovered copy, at its watermark."""
     mark, shadow = thread.certified_seq, server.shadow
     there = [place for place, row in thread.rows.items() if row[0] <= mark and place not in gaps]
     if copy is None:
@@ -234,7 +234,7 @@ def _compare(
             there_now = copy.writes.get(key, ())
             check(there_now[1:] == row[1:], name, key, "is", there_now, row)
     if thread.settings_seq <= mark and not thread.deleted:
-        # A catalog that was rebuilt has none where the row of the thread was edited.
+        # A rebuilt catalog has no settings of a thread whose row was edited.
         right = {thread.settings, *([NO_SETTINGS] if name in concerns(server) else [])}
         check(copy.settings in right, name, "has settings", copy.settings)
     if thread.seq == mark and not gaps:
@@ -248,7 +248,7 @@ def _compare(
 def _partial_snapshots(
     image: dict[str, Thread], gaps: dict[int, set[Place]], excused: set[str]
 ) -> set[str]:
-    """Return the threads of snapshots that are not certified whole: recovery drops them."""
+    """Return the threads of partly certified snapshots: recovery drops them."""
     snapshots: dict[str, list[str]] = {}
     for name in filter(is_reserved, image):
         snapshots.setdefault(name.removeprefix(SNAPSHOTS).strip("~").partition("/")[0], []).append(
@@ -267,7 +267,7 @@ def _partial_snapshots(
 def _nothing_goes_back(
     server: Server, before: dict[str, Thread], look: Look, gaps: dict[int, set[Place]]
 ) -> None:
-    """Check that what one catalog brought back the next one does too, unless it was removed."""
+    """Check that content of one catalog is in the next catalog, too, unless it was removed."""
     assert look.threads is not None
     for name, thread in before.items():
         copy = look.threads.get(name)
@@ -294,7 +294,7 @@ async def _values_are_there(
     values: dict[bytes, Value],
     gaps: dict[int, set[Place]],
 ) -> None:
-    """Load some recovered checkpoints whole, and compare every byte with what was sent."""
+    """Load some recovered checkpoints whole, and compare every byte with the sent values."""
     assert look.threads is not None
     every = [
         CheckpointKey(name, *place)
@@ -326,7 +326,7 @@ async def _values_are_there(
             check(reserved or whole == values.get(digest), key, "was recovered with other bytes")
         thread = server.shadow.threads.get(key.thread_id)
         if thread is None or key.thread_id in concerns(server):
-            continue  # that it came up is said by the comparison, and what edits do by readers
+            continue  # `_compare` reports a missing thread, and readers report the effect of edits.
         mark = look.threads[key.thread_id].seq
         if thread.seq == thread.certified_seq == mark and thread.number not in gaps:
             reported = [
@@ -338,7 +338,7 @@ async def _values_are_there(
 
 
 def _shown(histories: Sequence[DeltaHistory]) -> object:
-    """Return what rebuilds delta channels, values by digest."""
+    """Return the history that rebuilds delta channels, with values by digest."""
     return [
         (
             history.channel,
@@ -350,7 +350,7 @@ def _shown(histories: Sequence[DeltaHistory]) -> object:
 
 
 def _uses(server: Server) -> set[tuple[str, bytes]]:
-    """Return which thread uses which segment."""
+    """Return the segments that threads use, with their threads."""
     return set(
         server.disk.journal.ask(
             "SELECT t.thread_id, u.segment FROM uses AS u JOIN threads AS t ON t.number = u.thread"
@@ -366,7 +366,7 @@ def _kept(server: Server) -> set[bytes]:
 def _uses_follow_names(
     server: Server, look: Look, uses: set[tuple[str, bytes]], kept: set[bytes]
 ) -> None:
-    """Check that whatever a stored thread needs is kept, and used by it."""
+    """Check that the server keeps every member that a stored thread needs, and records its use."""
     for name, manifest in look.manifests.items():
         pins = {pin.segment for pin in manifest.pins}
         thread = server.shadow.threads.get(name)
@@ -382,7 +382,8 @@ def _uses_follow_names(
 
 
 def losses_are_named(server: Server, look: Look, accepted: set[tuple[str, bytes]]) -> None:
-    """Check that nothing that was accepted as lost is called certified, here or in the catalog."""
+    """Check that the journal and the catalog record accepted losses, and call nothing lost
+    certified."""
     lost, vault = set(lost_segments(server)), server.vault
     left_out = _left_out(server)
     for name, manifest in look.manifests.items():
@@ -404,7 +405,7 @@ def losses_are_named(server: Server, look: Look, accepted: set[tuple[str, bytes]
 
 
 def lost_segments(server: Server) -> list[bytes]:
-    """Return the segments of which the journal says that they are lost."""
+    """Return the segments that the journal records as lost."""
     rows = server.disk.journal.ask("SELECT segment FROM holes WHERE segment IS NOT NULL")
     return [sha256 for [sha256] in rows]
 

@@ -1,4 +1,4 @@
-"""The content of a journal after each commit, with which a recovered journal is compared."""
+"""The content of a journal after each commit, for the comparison with a recovered journal."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _REMOVED = "SELECT incarnation, checkpoint_ns, checkpoint_id, seq FROM removed W
 
 @dataclass
 class Thread:
-    """A thread as its rows say.
+    """A thread, read from its rows.
 
     Attributes:
-        rows: Of its checkpoints: `seq`, and everything else that a segment holds.
-        writes: The same of pending writes; early ones are in `early`.
+        rows: Rows of its checkpoints: `seq`, and all other columns that a segment has.
+        writes: Rows of its pending writes, in the same form; early writes are in `early`.
     """
 
     number: int
@@ -87,11 +87,11 @@ class Shadow:
     """Follows a journal commit by commit.
 
     Attributes:
-        threads: As of the last commit.
-        versions: Every row that ever was of a checkpoint, by thread, incarnation and place.
-        written: The same of pending writes, without their numbers: those that were recorded anew
-            in a later generation have the number of their record.
-        removed: The `seq` at which a checkpoint was removed last, by the same.
+        threads: The threads at the last commit.
+        versions: Every row that a checkpoint ever had, by thread, incarnation and place.
+        written: Every row that a pending write ever had, without its number: a write that is
+            recorded again in a later generation gets the number of its new record.
+        removed: The `seq` of the last removal of a checkpoint, by thread, incarnation and place.
         ended: The `seq` at which an incarnation ended.
     """
 
@@ -104,7 +104,7 @@ class Shadow:
         self.ended: dict[tuple[str, int], int] = {}
 
     def follow(self, names: Iterable[str] | None = None) -> None:
-        """Read threads that changed; `None`: all of them."""
+        """Read the changed threads; `None`: all threads."""
         for name, thread in read_threads(self._disk, names).items():
             self.threads[name] = thread
             number, incarnation = thread.number, thread.incarnation
@@ -119,7 +119,7 @@ class Shadow:
                     self.ended[name, row_incarnation] = seq
 
     def copy(self) -> Shadow:
-        """Return what this knows now."""
+        """Return a copy with the present content."""
         other = Shadow(self._disk)
         other.threads = dict(self.threads)
         for key, versions in self.versions.items():
@@ -130,5 +130,5 @@ class Shadow:
         return other
 
     def image(self) -> dict[str, Thread]:
-        """Return the threads of now, which stay as they are whatever comes."""
+        """Return the present threads, which later commits do not change."""
         return dict(self.threads)

@@ -1,4 +1,4 @@
-"""What clients got as answers and rely on: the journal must hold all of it and nothing else."""
+"""The answers that clients got and rely on: the journal must have exactly this content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database.pending_writes import StoredWrite
 
 Channels = dict[str, bytes | None]
-"""Digest of each channel's value by name; `None`: it is empty."""
+"""Digest of each channel's value by name; `None`: the channel is empty."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Known:
 
 @dataclass
 class Story:
-    """A thread as clients know it; `early` are writes without a checkpoint."""
+    """A thread as clients know it; `early` has writes without a checkpoint."""
 
     incarnation: int = 1
     known: dict[Place, Known] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Story:
 
 
 def known_of(thread: Thread, place: Place) -> Known:
-    """Return a checkpoint as rows say it."""
+    """Return a checkpoint, read from its rows."""
     row = thread.rows[place]
     writes = {key[1:]: write[4] for key, write in thread.writes.items() if key[0] == place}
     return Known(
@@ -43,7 +43,7 @@ def known_of(thread: Thread, place: Place) -> Known:
 
 
 def early_of(thread: Thread) -> dict[Place, dict[tuple[str, int], bytes]]:
-    """Return the writes that wait for their checkpoint, as rows say it."""
+    """Return the writes that wait for their checkpoint, read from their rows."""
     writes: dict[Place, dict[tuple[str, int], bytes]] = {}
     for key, row in thread.early.items():
         writes.setdefault(key[0], {})[key[1:]] = row[4]
@@ -53,7 +53,7 @@ def early_of(thread: Thread) -> dict[Place, dict[tuple[str, int], bytes]]:
 def merged(
     before: Mapping[tuple[str, int], bytes], writes: Iterable[StoredWrite]
 ) -> dict[tuple[str, int], bytes]:
-    """Add writes: the first wins at `idx` 0 and above, the last below."""
+    """Add writes: the first write wins at `idx` 0 and above, the last write below."""
     digests = dict(before)
     for write in writes:
         if write.idx < 0 or (write.task_id, write.idx) not in digests:
@@ -62,11 +62,11 @@ def merged(
 
 
 class Model:
-    """Threads of one server as clients know them.
+    """Threads of a server as clients know them.
 
     Attributes:
-        stories: By name.
-        doubtful: Threads of which a call was not answered: what it did the journal says.
+        stories: Threads by name.
+        doubtful: Threads with an unanswered call: only the journal knows its effect.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Model:
         )
 
     def save(self, sent: IncomingCheckpoint, saved: SaveOutcome) -> None:
-        """Note a saved checkpoint."""
+        """Record a saved checkpoint."""
         story = self.stories.setdefault(saved.key.thread_id, Story(saved.incarnation))
         if story.incarnation != saved.incarnation:
             early = story.early
@@ -91,7 +91,7 @@ class Model:
         for name, channel in sent.channels.items():
             channels[name] = channel.digest
             if not channel.encoded and channel.digest is None and parent is not None:
-                channels[name] = parent.channels.get(name)  # inherited
+                channels[name] = parent.channels.get(name)  # The channel is inherited.
         before = story.known[place].writes if place in story.known else story.early.pop(place, {})
         run_id = sent.metadata.run_id
         story.known[place] = Known(channels, merged(before, sent.writes), run_id)
@@ -99,7 +99,7 @@ class Model:
     def save_writes(
         self, key: CheckpointKey, writes: Iterable[StoredWrite], saved: SaveOutcome
     ) -> None:
-        """Note pending writes."""
+        """Record pending writes."""
         story = self.stories.setdefault(key.thread_id, Story(saved.incarnation))
         place = (key.checkpoint_ns, key.checkpoint_id)
         if place in story.known:
@@ -114,7 +114,7 @@ class Model:
             del self.stories[thread_id].known[place]
 
     def delete(self, thread_id: str) -> int:
-        """Forget a thread; return how many checkpoints it had."""
+        """Forget a thread; return its number of checkpoints."""
         story = self.stories.get(thread_id)
         if story is None:
             return 0
@@ -131,9 +131,9 @@ class Model:
         return set(known) - set(latest.items())
 
     def derive(self, thread: Thread, name: str, origin: Mapping[Place, Known]) -> str:
-        """Note what was made of other checkpoints; return what is wrong with it, or nothing.
+        """Record checkpoints created from others; return an error message, or an empty text.
 
-        Which ones were taken along the journal says; each has to be as its origin is.
+        The journal decides which checkpoints were copied; each must equal its origin.
         """
         story = self.stories.get(name)
         if story is None or story.incarnation != thread.incarnation:
@@ -150,6 +150,6 @@ class Model:
         return ""
 
     def believe(self, thread: Thread, name: str) -> None:
-        """Take over what the journal says of a thread."""
+        """Take a thread's content from the journal."""
         known = {place: known_of(thread, place) for place in thread.rows}
         self.stories[name] = Story(thread.incarnation, known, early_of(thread))
