@@ -3,6 +3,7 @@
  *
  * All views are loaded at once: an open page keeps working while its server is away or replaced.
  */
+
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ErrorBoundary, LocationProvider, Route, Router, useLocation } from "preact-iso";
@@ -15,6 +16,7 @@ import { Dialog } from "./parts/ask.tsx";
 import { TextField } from "./parts/fields.tsx";
 import { Notices } from "./parts/notices.tsx";
 import { Empty } from "./parts/problem.tsx";
+import { Title } from "./parts/title.tsx";
 import ProofPage from "./proof/page.tsx";
 import SearchPage from "./search/page.tsx";
 import { refused, signIn, token } from "./server/session.ts";
@@ -142,7 +144,7 @@ function SignIn({ why }: { why: string }) {
 function Nowhere() {
   return (
     <>
-      <h1>Page not found</h1>
+      <Title text="Page not found" />
       <Empty title="The address does not name a page of the console.">
         <a href={threadsLink()}>All threads</a>
       </Empty>

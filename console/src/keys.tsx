@@ -2,20 +2,34 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
-import { operationsLink, searchLink, snapshotsLink, threadsLink } from "./links.ts";
+import { adoptLink, operationsLink, searchLink, snapshotsLink, threadsLink } from "./links.ts";
 import { Dialog } from "./parts/ask.tsx";
 
-const LIST: [string, string][] = [
-  ["t", "Threads"],
-  ["s", "Snapshots"],
-  ["o", "Operations"],
-  ["/", "Search"],
-  ["j · k or ↓ · ↑", "Next and previous entry of a list or tree"],
-  ["Home · End", "First and last entry"],
-  ["Enter", "Open the entry"],
-  ["Escape", "Close a dialog"],
-  ["?", "This list"],
+const LIST: [string[], string][] = [
+  [["g", "t"], "Threads"],
+  [["g", "s"], "Snapshots"],
+  [["g", "a"], "Adopt"],
+  [["g", "o"], "Operations"],
+  [["/"], "Search"],
+  [["j", "k"], "Next and previous entry of the page's lists or tree"],
+  [["↓", "↑"], "The same in the list or tree that has the focus"],
+  [["Home", "End"], "First and last entry of that list or tree"],
+  [["Enter"], "Open the entry"],
+  [["Escape"], "Close a dialog or a menu, leave a field"],
+  [["?"], "This list"],
 ];
+
+/** Pages by the key that follows `g`. */
+const PAGES: Record<string, string> = {
+  t: threadsLink(),
+  s: snapshotsLink(),
+  a: adoptLink,
+  o: operationsLink,
+};
+
+const SECOND_KEY_MS = 1500; // after `g`; later keys stand alone
+
+const FIELD = "input:not([type=radio], [type=checkbox]), textarea, select";
 
 /** Return whether a key belongs to the focused element, because somebody types there. */
 export function isTyping(event: KeyboardEvent): boolean {
@@ -24,26 +38,35 @@ export function isTyping(event: KeyboardEvent): boolean {
     event.ctrlKey ||
     event.metaKey ||
     event.altKey ||
-    target.matches("input, textarea, select") ||
+    target.matches(FIELD) ||
     document.querySelector("dialog[open]") !== null
   );
+}
+
+/** Takes the focus from a field, so that the keys of the page work again. */
+function leaveField({ target }: KeyboardEvent): void {
+  const inDialog = document.querySelector("dialog[open]") !== null;
+  if (!inDialog && target instanceof HTMLElement && target.matches(FIELD)) {
+    target.blur();
+  }
 }
 
 export function Keys() {
   const { route } = useLocation();
   const [shown, setShown] = useState(false);
   useEffect(() => {
-    const pages: Record<string, string> = {
-      t: threadsLink(),
-      s: snapshotsLink(),
-      o: operationsLink,
-      "/": searchLink(),
-    };
+    let firstKeyAt = Number.NEGATIVE_INFINITY; // when `g` was pressed
     const press = (event: KeyboardEvent) => {
-      const page = pages[event.key];
+      if (event.key === "Escape") {
+        leaveField(event);
+        return;
+      }
       if (isTyping(event)) {
         return;
       }
+      const isSecond = event.timeStamp - firstKeyAt < SECOND_KEY_MS;
+      firstKeyAt = event.key === "g" ? event.timeStamp : Number.NEGATIVE_INFINITY;
+      const page = event.key === "/" ? searchLink() : isSecond && PAGES[event.key];
       if (event.key === "?") {
         setShown(true);
       } else if (page) {
@@ -60,10 +83,12 @@ export function Keys() {
   return (
     <Dialog title="Keys" onClose={() => setShown(false)}>
       <dl class="keys">
-        {LIST.map(([key, meaning]) => (
-          <div key={key}>
+        {LIST.map(([keys, meaning]) => (
+          <div key={meaning}>
             <dt>
-              <kbd>{key}</kbd>
+              {keys.map((key) => (
+                <kbd key={key}>{key}</kbd>
+              ))}
             </dt>
             <dd>{meaning}</dd>
           </div>

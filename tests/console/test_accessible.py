@@ -103,5 +103,5 @@ def test_dialogs(look: Look, named: dict[str, str]) -> None:
 
 def test_the_menu_of_a_thread(look: Look, named: dict[str, str]) -> None:
     look.open(f"/thread?id={named['finished']}")
-    look.page.locator("summary", has_text="More").click()
+    look.page.get_by_role("button", name="More").click()
     everywhere(look, ".page-head")

@@ -178,7 +178,7 @@ def test_a_thread_is_deleted_only_by_its_name(
     asking = agent("Proceed?")
     look.allows_failures = True  # The page asks for a thread that no longer exists.
     look.open(f"/thread?id={asking.thread_id}")
-    look.page.locator("summary", has_text="More").click()
+    look.page.get_by_role("button", name="More").click()
     look.page.get_by_role("button", name="Delete").click()
     dialog = look.page.get_by_role("dialog", name="Delete the thread")
     dialog.get_by_label("ID of the thread").fill("another")
@@ -219,7 +219,7 @@ class Actions:
         """Press a button of the checkpoint, or of the thread; return the dialog that the button
         opens."""
         if of_thread:
-            self.page.locator("summary", has_text="More").click()
+            self.page.get_by_role("button", name="More").click()
             self.page.get_by_role("button", name=button).first.click()
         else:
             self.panel.get_by_role("button", name=button).click()

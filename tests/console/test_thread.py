@@ -60,6 +60,7 @@ def test_a_list_is_walked_through_with_keys(look: Look, demo: Any) -> None:
     expect(look.page.get_by_role("dialog", name="Keys")).to_be_visible()
     look.page.keyboard.press("Escape")
     expect(look.page.get_by_role("dialog")).to_have_count(0)
+    look.page.keyboard.press("g")
     look.page.keyboard.press("t")
     expect(look.page.get_by_role("heading", level=1)).to_have_text("Threads")
 

@@ -76,7 +76,13 @@ function Location({ location }: { location: BlobLocation }) {
         <>
           <dt>Member</dt>
           <dd>
-            <code>{identifier}</code> <Copy text={identifier} what="the member's identifier" />
+            {identifier === hex(sha256) ? (
+              "named by its SHA-256"
+            ) : (
+              <>
+                <code>{identifier}</code> <Copy text={identifier} what="the member's identifier" />
+              </>
+            )}
           </dd>
         </>
       )}

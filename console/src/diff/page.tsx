@@ -6,6 +6,7 @@ import { titleOf } from "../checkpoint/describe.ts";
 import { checkpointLink, diffLink, type Ref, threadLink, threadsLink } from "../links.ts";
 import { Identifier, When } from "../parts/labels.tsx";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
+import { Title } from "../parts/title.tsx";
 import { checkpoints, threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { oneLine } from "../words.ts";
@@ -27,7 +28,7 @@ export default function DiffPage() {
   if (!from.threadId) {
     return (
       <>
-        <h1>Compare two checkpoints</h1>
+        <Title text="Compare two checkpoints" />
         <Empty title="No checkpoint is named.">
           <p>Open a checkpoint of a thread, and compare it from there.</p>
           <a href={threadsLink()}>All threads</a>
@@ -38,7 +39,7 @@ export default function DiffPage() {
   return (
     <>
       <div class="page-head">
-        <h1>What differs</h1>
+        <Title text="What differs" />
         <a class="button" href={diffLink(to, from)}>
           Swap the sides
         </a>

@@ -8,6 +8,7 @@ import { Field, TextField } from "../parts/fields.tsx";
 import { Identifier } from "../parts/labels.tsx";
 import { say } from "../parts/notices.tsx";
 import { ProblemNote } from "../parts/problem.tsx";
+import { Title } from "../parts/title.tsx";
 import { handoffs } from "../server/calls.ts";
 import { isCancelled, type Problem, problemOf } from "../server/problems.ts";
 import { bytes, oneLine } from "../words.ts";
@@ -83,7 +84,7 @@ export default function AdoptPage() {
   return (
     <>
       <div class="page-head">
-        <h1>Adopt a hand-off</h1>
+        <Title text="Adopt a hand-off" />
       </div>
       <div class="adopt">
         <form class="card" onSubmit={adopt} aria-label="Adopt">

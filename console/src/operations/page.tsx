@@ -4,6 +4,7 @@ import type {
   GetServerInfoResponse,
 } from "@contract/admin_service_pb.js";
 import { Loading, ProblemNote } from "../parts/problem.tsx";
+import { Title } from "../parts/title.tsx";
 import { admin } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { Certification, Recovery } from "./archive.tsx";
@@ -37,8 +38,8 @@ export default function OperationsPage() {
   return (
     <>
       <div class="page-head">
-        <h1>Operations</h1>
-        <span class="quiet">Loaded again every 5 seconds while you look</span>
+        <Title text="Operations" />
+        <span class="quiet">Refreshes every {RELOAD_MS / 1000} s</span>
         <span class="actions">
           <FlushButton onDone={reload} />
         </span>

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Problem, problemOf } from "../server/problems.ts";
+import { closeMenu } from "./menu.tsx";
 import { ProblemNote } from "./problem.tsx";
 
 interface DialogProps {
@@ -23,6 +24,7 @@ export function Dialog({ title, onClose, children }: DialogProps) {
   // At once: a dialog that replaces another dialog must not miss a key in between.
   useLayoutEffect(() => {
     const dialog = element.current;
+    closeMenu();
     const before = document.activeElement;
     dialog?.showModal();
     return () => {

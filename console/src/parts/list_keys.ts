@@ -1,4 +1,5 @@
 /** Moves through a list with j, k, arrows, Home and End: the entry in focus follows. */
+import { useLayoutEffect } from "preact/hooks";
 import { isTyping } from "../keys.tsx";
 
 /**
@@ -23,4 +24,18 @@ export function moved(event: KeyboardEvent, index: number, length: number): numb
     default:
       return undefined;
   }
+}
+
+/** Calls `walk` for j and k wherever the focus is, unless a list with the focus took the key. */
+export function usePageKeys(walk: (event: KeyboardEvent) => void): void {
+  // At once: a page that is shown must not miss a key.
+  useLayoutEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      if ((event.key === "j" || event.key === "k") && !event.defaultPrevented) {
+        walk(event);
+      }
+    };
+    window.addEventListener("keydown", press);
+    return () => window.removeEventListener("keydown", press);
+  }, [walk]);
 }

@@ -103,7 +103,11 @@ function Drawing({ head, catalog, entries, more }: DrawingProps) {
             <>
               <dt>Member</dt>
               <dd>
-                <Identifier id={catalog.identifier} what="name of the catalog in its blob" />
+                {catalog.identifier === hex(catalog.sha256) ? (
+                  "named by its SHA-256"
+                ) : (
+                  <Identifier id={catalog.identifier} what="name of the catalog in its blob" />
+                )}
               </dd>
             </>
           )}

@@ -6,6 +6,7 @@ import { useEffect } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { threadLink, threadsLink } from "../links.ts";
 import { Empty, ProblemNote } from "../parts/problem.tsx";
+import { Title } from "../parts/title.tsx";
 import { admin, threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { oneLine } from "../words.ts";
@@ -23,7 +24,7 @@ export default function ProofPage() {
   if (!threadId) {
     return (
       <>
-        <h1>Proof of a thread</h1>
+        <Title text="Proof of a thread" />
         <Empty title="No thread is named.">
           <p>
             A thread's page has the button Proof: <a href={threadsLink()}>all threads</a>
@@ -62,7 +63,7 @@ function Proof({ threadId, runNow }: { threadId: string; runNow: boolean }) {
   if (thread.problem?.reason === "THREAD_NOT_FOUND") {
     return (
       <>
-        <h1>Proof of {oneLine(threadId)}</h1>
+        <Title text={`Proof of ${oneLine(threadId)}`} />
         <ProblemNote problem={thread.problem} retry={thread.reload} />
         <a href={threadsLink()}>All threads</a>
       </>
@@ -71,7 +72,7 @@ function Proof({ threadId, runNow }: { threadId: string; runNow: boolean }) {
   return (
     <>
       <div class="page-head">
-        <h1>Proof of {oneLine(threadId)}</h1>
+        <Title text={`Proof of ${oneLine(threadId)}`} />
         <a class="button" href={threadLink(threadId)}>
           To the thread
         </a>

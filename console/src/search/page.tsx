@@ -4,9 +4,10 @@ import { useLocation } from "preact-iso";
 import { searchLink } from "../links.ts";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
 import { Rows } from "../parts/rows.tsx";
+import { Title } from "../parts/title.tsx";
 import { admin, search } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
-import { counted } from "../words.ts";
+import { counted, oneLine } from "../words.ts";
 import { leftOut, metricText, modeText } from "./answer.ts";
 import { filterOf, objection, type Question, questionOf, requestOf } from "./asking.ts";
 import { SearchForm } from "./form.tsx";
@@ -21,14 +22,14 @@ export default function SearchPage() {
   if (info.data && info.data.searchModes.length === 0) {
     return (
       <>
-        <Head />
+        <Head words={oneLine(question.q.trim(), 80)} />
         <NoIndex />
       </>
     );
   }
   return (
     <>
-      <Head />
+      <Head words={oneLine(question.q.trim(), 80)} />
       <SearchForm
         key={JSON.stringify(question)}
         question={question}
@@ -41,10 +42,10 @@ export default function SearchPage() {
   );
 }
 
-function Head() {
+function Head({ words }: { words: string }) {
   return (
     <div class="page-head">
-      <h1>Search</h1>
+      <Title text="Search" tab={words ? `Search: ${words}` : "Search"} />
       <span class="quiet">Checkpoints by what happened, nearest first</span>
     </div>
   );

@@ -8,6 +8,7 @@ import { TextField } from "../parts/fields.tsx";
 import { When } from "../parts/labels.tsx";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
 import { Rows } from "../parts/rows.tsx";
+import { Title } from "../parts/title.tsx";
 import { snapshots } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { counted, oneLine, short } from "../words.ts";
@@ -27,7 +28,7 @@ export function SnapshotList({ session }: { session: string }) {
   return (
     <>
       <div class="page-head">
-        <h1>Snapshots</h1>
+        <Title text="Snapshots" />
         <button type="button" onClick={() => setCapturing(true)}>
           Capture threads
         </button>

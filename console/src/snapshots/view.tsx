@@ -8,6 +8,7 @@ import { type Json, JsonTree } from "../parts/json_tree.tsx";
 import { Copy, When } from "../parts/labels.tsx";
 import { Loading, ProblemNote } from "../parts/problem.tsx";
 import { Rows } from "../parts/rows.tsx";
+import { Title } from "../parts/title.tsx";
 import { snapshots } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { counted, oneLine, short } from "../words.ts";
@@ -24,7 +25,7 @@ export function SnapshotView({ snapshotId }: { snapshotId: string }) {
   return (
     <>
       <div class="page-head">
-        <h1>Snapshot {oneLine(short(snapshotId))}</h1>
+        <Title text={`Snapshot ${oneLine(short(snapshotId))}`} />
         <a href={snapshotsLink()}>All snapshots</a>
       </div>
       {loaded.problem && <ProblemNote problem={loaded.problem} retry={loaded.reload} />}

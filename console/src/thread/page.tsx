@@ -10,6 +10,7 @@ import { checkpointLink, proofLink, searchLink, threadsLink } from "../links.ts"
 import { Field } from "../parts/fields.tsx";
 import { Badge, State, When } from "../parts/labels.tsx";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
+import { Title } from "../parts/title.tsx";
 import { threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { counted, oneLine } from "../words.ts";
@@ -25,7 +26,7 @@ export default function ThreadPage() {
   if (!id) {
     return (
       <>
-        <h1>A thread</h1>
+        <Title text="A thread" />
         <Empty title="No thread is named.">
           <a href={threadsLink()}>All threads</a>
         </Empty>
@@ -61,7 +62,7 @@ function ThreadView({ threadId }: { threadId: string }) {
   if (standing === "lost" && all.length === 0 && following.problem) {
     return (
       <>
-        <h1>{oneLine(threadId)}</h1>
+        <Title text={oneLine(threadId)} />
         <ProblemNote problem={following.problem} />
         <a href={threadsLink()}>All threads</a>
       </>
@@ -128,7 +129,7 @@ interface HeadProps {
 function Head({ threadId, thread, size }: HeadProps) {
   return (
     <div class="page-head">
-      <h1>{oneLine(threadId)}</h1>
+      <Title text={oneLine(threadId)} />
       {thread && <State state={thread.state} />}
       {thread?.agentId && <Badge>agent {oneLine(thread.agentId)}</Badge>}
       <span class="quiet">
@@ -147,12 +148,7 @@ function Head({ threadId, thread, size }: HeadProps) {
         <a class="button" href={searchLink("", threadId)}>
           Search in it
         </a>
-        {thread && (
-          <details class="more">
-            <summary class="button">More</summary>
-            <ThreadActions thread={thread} />
-          </details>
-        )}
+        {thread && <ThreadActions thread={thread} />}
       </span>
     </div>
   );

@@ -5,7 +5,7 @@ import { Durability } from "@contract/checkpoint_pb.js";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Badge } from "../parts/labels.tsx";
-import { moved } from "../parts/list_keys.ts";
+import { moved, usePageKeys } from "../parts/list_keys.ts";
 import { count, moment, oneLine, timeOfDay } from "../words.ts";
 import { type LaneRow, lanesOf } from "./lanes.ts";
 import type { Entry } from "./log.ts";
@@ -46,9 +46,11 @@ export function Tree({ entries, selected, marks, onSelect }: TreeProps) {
     const entry = next === undefined ? undefined : entries[next];
     if (entry) {
       event.preventDefault();
+      box.current?.focus();
       onSelect(entry, true);
     }
   };
+  usePageKeys(press);
   const first = Math.max(0, Math.floor(top / ROW) - MARGIN);
   const last = Math.min(entries.length, Math.ceil((top + height) / ROW) + MARGIN);
   const lanes = Math.min(MOST_LANES, 1 + rows.reduce((most, { lane }) => Math.max(most, lane), 0));

@@ -8,8 +8,10 @@ import { useLocation } from "preact-iso";
 import { searchLink, type ThreadFilter, threadLink, threadsLink } from "../links.ts";
 import { Field, TextField } from "../parts/fields.tsx";
 import { State, When } from "../parts/labels.tsx";
+import { narrow } from "../parts/narrow.ts";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
 import { Rows } from "../parts/rows.tsx";
+import { Title } from "../parts/title.tsx";
 import { threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { oneLine } from "../words.ts";
@@ -37,7 +39,7 @@ export function ThreadsPage() {
   return (
     <>
       <div class="page-head">
-        <h1>Threads</h1>
+        <Title text="Threads" />
       </div>
       <WordSearch onSearch={(words) => route(searchLink(words))} />
       <Filters
@@ -63,7 +65,7 @@ function WordSearch({ onSearch }: { onSearch: (words: string) => void }) {
   };
   return (
     <search>
-      <form class="filters" onSubmit={submit}>
+      <form class="filters" onSubmit={submit} aria-label="Search">
         <div class="wide">
           <Field label="What happened, in plain words">
             {(id) => (
@@ -95,7 +97,7 @@ function Filters({ filter, onChange }: FiltersProps) {
     event.preventDefault();
     onChange({ ...filter, agent, label });
   };
-  return (
+  const form = (
     <form class="filters" onSubmit={submit} aria-label="Filter">
       <Field label="State">
         {(id) => (
@@ -138,6 +140,15 @@ function Filters({ filter, onChange }: FiltersProps) {
         </a>
       )}
     </form>
+  );
+  const set = [filter.state, filter.since, filter.agent, filter.label].filter(Boolean).length;
+  return narrow.value ? (
+    <details class="filters-fold">
+      <summary>{set > 0 ? `Filters (${set})` : "Filters"}</summary>
+      {form}
+    </details>
+  ) : (
+    form
   );
 }
 

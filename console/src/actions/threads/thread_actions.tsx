@@ -1,6 +1,7 @@
 /** The actions on a whole thread: copy, capture, search, retention, delete. */
 import type { Thread } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
+import { closeMenu, Menu } from "../../parts/menu.tsx";
 import "../actions.css";
 import { CaptureDialog } from "../capture_dialog.tsx";
 import { DeleteDialog, PruneDialog } from "./removal_dialogs.tsx";
@@ -25,18 +26,21 @@ export function ThreadActions({ thread }: ThreadActionsProps) {
   ];
   return (
     <>
-      <div class="actions">
+      <Menu label="More">
         {buttons.map(([action, text]) => (
           <button
             key={action}
             type="button"
             class={action === "delete" ? "danger" : ""}
-            onClick={() => setOpen(action)}
+            onClick={() => {
+              closeMenu();
+              setOpen(action);
+            }}
           >
             {text}
           </button>
         ))}
-      </div>
+      </Menu>
       {open === "copy" && <CopyDialog {...shared} />}
       {open === "capture" && (
         <CaptureDialog threadIds={[thread.threadId]} onClose={shared.onClose} />
