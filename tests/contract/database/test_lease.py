@@ -125,7 +125,7 @@ async def test_a_release_lets_the_other_server_ask_at_once(
 async def test_a_holder_without_renewals_stops_before_the_other_server_begins(
     servers: Servers,
 ) -> None:
-    """The holder counts from before its request, by its own clock; the database by its clock."""
+    """The leader's time counts from before its request, and so ends before the database's time."""
     ask = servers.one.database.write_past_batches
 
     async def slowly(work: Callable[..., object]) -> object:

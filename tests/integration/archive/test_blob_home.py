@@ -1,4 +1,4 @@
-"""A journal stays with the kind of blob store that holds its blobs."""
+"""A journal stays with the kind of blob store that contains its blobs."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tuskpoint_server.core.errors import (
 )
 
 STATUSES = frozenset(code_pb2.Code.keys())
-MOST_CHARACTERS = 130  # of each part of a message, before its blanks are filled
+MOST_CHARACTERS = 130  # bound of each part of a message, before its blanks are filled
 CAPITALS = ("GetServerInfo",)
 VERBS = frozenset(
     {

@@ -17,7 +17,7 @@ from tuskpoint.v1.admin_service_pb2 import GetServerInfoResponse
 
 INFO = GetServerInfoResponse(version="9.9")
 SOON_S = 2.0  # longer than a handshake on any machine
-NEVER_S = 3600.0  # a test that waits for this fails
+NEVER_S = 3600.0  # a test that waits this long fails
 
 
 @pytest.fixture(scope="module")
