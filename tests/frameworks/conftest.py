@@ -46,7 +46,7 @@ except ImportError as error:
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of one server for all tests."""
-    program = os.environ["TUSKPOINT_SERVER_PROGRAM"]  # tools/frameworks.py sets it
+    program = os.environ["TUSKPOINT_SERVER_PROGRAM"]  # tools/frameworks.py sets the variable.
     folder = tmp_path_factory.mktemp("server")
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
@@ -72,7 +72,7 @@ def thread_id() -> str:
 
 @pytest.fixture
 def client(target: str) -> Iterator[Client]:
-    """A client, to look at threads as other programs do."""
+    """A client that reads threads as other programs do."""
     with Client(target) as client:
         yield client
 
@@ -81,8 +81,8 @@ def client(target: str) -> Iterator[Client]:
 def import_error() -> Callable[..., str]:
     """Return a function that imports an adapter and returns the error.
 
-    It takes the adapter, the framework's package and module, and "absent" or "other": that the
-    package is not installed, or has none of the names that the adapter imports.
+    The function accepts the adapter, the framework's package and module, and the state of the
+    package: "absent" is not installed, and "other" has no name that the adapter imports.
     """
 
     def error_of(*arguments: str) -> str:

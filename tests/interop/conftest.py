@@ -1,4 +1,4 @@
-"""A real server for the tests of the LangGraph checkpointer, and savers that talk to it."""
+"""A real server for the tests of the LangGraph checkpointer, and savers that call it."""
 
 import asyncio
 import uuid
@@ -34,7 +34,7 @@ def thread_id() -> str:
 class Face:
     """The sync or the async methods of a saver, called in the same way.
 
-    The sync ones run in a thread of their own, where no event loop is running.
+    The sync methods run in a separate thread, where no event loop runs.
     """
 
     def __init__(self, saver: TuskPointSaver, kind: str) -> None:

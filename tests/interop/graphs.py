@@ -1,4 +1,4 @@
-"""Graphs with all that a saver meets, and runs of them."""
+"""Graphs with every feature that a saver must support, and runs of them."""
 
 import asyncio
 import operator
@@ -87,7 +87,7 @@ def interrupted_graph(saver: BaseCheckpointSaver[Any]) -> Any:
 
 
 def delta_graph(saver: BaseCheckpointSaver[Any]) -> Any:
-    """Two parallel writers of delta channels, around and around."""
+    """Two parallel writers of delta channels, in several rounds."""
 
     def turn(state: Delta) -> dict[str, Any]:
         number = state.get("round", 0) + 1

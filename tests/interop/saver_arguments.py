@@ -11,7 +11,7 @@ from langgraph.checkpoint.base.id import uuid6
 def at(
     thread_id: object, checkpoint_ns: str | None = "", checkpoint_id: str | None = None
 ) -> RunnableConfig:
-    """Return a config; `None` leaves a key out."""
+    """Return a config; an argument of `None` leaves its key out."""
     configurable: dict[str, object] = {"thread_id": thread_id}
     if checkpoint_ns is not None:
         configurable["checkpoint_ns"] = checkpoint_ns
@@ -45,5 +45,5 @@ def metadata(step: int = 0, **fields: Any) -> Any:
 
 
 def id_of(config: RunnableConfig) -> str:
-    """Return the checkpoint that a config names."""
+    """Return the ID of the checkpoint that a config names."""
     return str(config["configurable"]["checkpoint_id"])

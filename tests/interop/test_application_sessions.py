@@ -1,4 +1,4 @@
-"""The habits of applications whose agents are LangGraph's."""
+"""Application sessions support the habits of applications with LangGraph agents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def ask(state: State) -> dict[str, Any]:
 
 
 def poet(target: str) -> Any:
-    """An agent that drafts, asks and writes; made anew in each process of an application."""
+    """Return an agent that drafts, asks and writes; each process of an application creates its
+    own."""
     graph = StateGraph(State)
     graph.add_node("draft", lambda state: {"log": ["drafted"]})
     graph.add_node("ask", ask)
@@ -70,7 +71,7 @@ def test_an_application_restarts_and_launches_an_agent_from_an_input(
             == client.load(thread_id, view="entry").checkpoint_id
         )
 
-        # The other one was launched from the state of the first when it asked.
+        # The other agent starts from the state of the first agent at its question.
         other = agent.invoke(Command(resume="no"), config_of(fork.new_thread_id))
         assert other["log"] == [QUESTION, "drafted", "answer: no", "wrote after 3"]
         assert agent.get_state(config).values["log"] == expected
@@ -86,7 +87,7 @@ def test_a_thread_that_went_on_is_taken_back(server_target: str, thread_id: str)
 
         ApplicationSession(client, session_id=thread_id).restore_latest()
         assert agent.get_state(config).values["log"] == [QUESTION, "drafted"]
-        # It asks again, because an answer belongs to the run that was taken back.
+        # The agent asks again, because an answer belongs to the run that was rolled back.
         assert "__interrupt__" in agent.invoke(None, config)
         assert agent.invoke(Command(resume="no"), config)["log"][-2:] == [
             "answer: no",

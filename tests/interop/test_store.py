@@ -1,6 +1,6 @@
-"""`TuskPointStore` beside LangGraph's in-memory store, operation by operation, and in graphs.
+"""`TuskPointStore` equals LangGraph's in-memory store, operation by operation, and in graphs.
 
-LangGraph ships no tests of stores in its packages; its own store is the measure.
+LangGraph ships no tests of stores in its packages; its own store is the reference.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def root() -> str:
 
 
 def under(root: str, operation: Any) -> Any:
-    """Return an operation below a root of its own: the server has the items of all tests."""
+    """Return an operation below a separate root, because the server has the items of all tests."""
     if isinstance(operation, SearchOp):
         return operation._replace(namespace_prefix=(root, *operation.namespace_prefix))
     if isinstance(operation, ListNamespacesOp):
@@ -110,7 +110,8 @@ def under(root: str, operation: Any) -> Any:
 
 
 def shown(result: Any) -> Any:
-    """Return a result without times, items of a search in any order: LangGraph names none."""
+    """Return a result without times; items of a search are sorted, because LangGraph defines no
+    order."""
     if isinstance(result, Item):
         return (result.namespace, result.key, repr(result.value))
     if isinstance(result, list) and all(isinstance(item, Item) for item in result):
@@ -118,7 +119,7 @@ def shown(result: Any) -> Any:
     return result
 
 
-@pytest.mark.timeout(600)  # a failure takes long to be made small
+@pytest.mark.timeout(600)  # Hypothesis needs long to shrink a failure.
 @settings(max_examples=80)
 @given(batches=BATCHES, is_async=st.booleans())
 def test_every_answer_is_that_of_the_measure(
@@ -137,7 +138,8 @@ def test_every_answer_is_that_of_the_measure(
 
 
 def measured(measure: InMemoryStore, operations: list[Any]) -> list[Any]:
-    """Return what the measure answers, which lists namespaces without items, too."""
+    """Return the reference's answers; drop its namespaces without items, which the reference
+    lists."""
     results = []
     for operation in operations:
         for namespace in [named for named, items in measure._data.items() if not items]:
@@ -253,7 +255,7 @@ class State(TypedDict):
 
 
 def remembering(is_async: bool) -> StateGraph[Any, Any, Any, Any]:
-    """Return a graph whose node remembers what was said, over all threads."""
+    """Return a graph whose node stores each message, for all threads."""
 
     def node(state: State, *, store: BaseStore) -> dict[str, Any]:
         number = len(store.search((state["said"],)))

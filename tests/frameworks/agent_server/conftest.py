@@ -1,4 +1,4 @@
-"""A real Agent Server, which keeps its threads in the server of the tests."""
+"""A real Agent Server that keeps its threads in the tests' TuskPoint server."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SETTINGS = {
     "LANGGRAPH_CLI_NO_ANALYTICS": "1",
     "LANGGRAPH_NO_VERSION_CHECK": "1",
     "LANGSMITH_TRACING": "false",
-    # What it would still call beyond this machine fails.
+    # Calls to other machines fail.
     "HTTPS_PROXY": NOBODY,
     "HTTP_PROXY": NOBODY,
     "NO_PROXY": "127.0.0.1,localhost",
-    # Each worker has an event loop of its own, as the vendor recommends for blocking code; the
-    # example's Agent Server has one loop.
+    # With isolated loops, each worker has its own event loop, as the vendor recommends for blocking
+    # code; the example's Agent Server has one loop.
     "BG_JOB_ISOLATED_LOOPS": "true",
 }
 START_S = 60
@@ -40,7 +40,8 @@ def url(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     folder = tmp_path_factory.mktemp("agent-server")
-    project = copytree(PROJECT, folder / "project")  # it writes files where it runs
+    # The Agent Server writes files into its working directory.
+    project = copytree(PROJECT, folder / "project")
     log = folder / "log"
     options = ("--host", "127.0.0.1", "--port", str(port), "--n-jobs-per-worker", "4")
     program = Path(sys.executable).with_name("langgraph")
@@ -61,12 +62,12 @@ def url(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             time.sleep(0.1)
         yield url
     finally:
-        process.kill()  # it keeps nothing itself
+        process.kill()  # The Agent Server stores nothing itself.
         process.wait()
 
 
 def answers(url: str) -> bool:
-    """Whether the Agent Server is ready."""
+    """Return whether the Agent Server is ready."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(f"{url}/ok", timeout=5) as answer:
@@ -77,12 +78,12 @@ def answers(url: str) -> bool:
 
 @pytest.fixture
 async def server(url: str) -> AsyncIterator[LangGraphClient]:
-    """The Agent Server, as its users call it."""
+    """A client of the Agent Server, as its users have it."""
     async with get_client(url=url, api_key=None) as client:
         yield client
 
 
 @pytest.fixture
 def thread_id() -> str:
-    """A thread that no other test uses; an Agent Server wants UUIDs."""
+    """A thread that no other test uses; an Agent Server requires UUIDs."""
     return str(uuid4())

@@ -1,4 +1,4 @@
-"""A factory as an application would have it in a file: of a saver that counts its reads."""
+"""A checkpointer factory, as an application has it in a file; the saver counts its reads."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from tuskpoint import TuskPointSaver
 
 
 class CountingSaver(TuskPointSaver):
-    """Counts its reads by the name of the call."""
+    """A saver that counts its reads by the name of the call."""
 
     def __init__(self) -> None:
         super().__init__()

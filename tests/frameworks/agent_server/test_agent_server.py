@@ -1,4 +1,4 @@
-"""Threads of a real Agent Server, kept in a real server."""
+"""A real Agent Server keeps all its threads in a real TuskPoint server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXAMPLE = ROOT / "examples/frameworks/agent_server"
 async def run(
     server: LangGraphClient, thread_id: str, graph: str = "clerk", **options: Any
 ) -> list[str]:
-    """Run a graph on a thread; return what was said."""
+    """Run a graph on a thread; return the messages."""
     await server.threads.create(thread_id=thread_id, if_exists="do_nothing")
     result = await server.runs.wait(thread_id, graph, **options)
     return cast(list[str], cast(dict[str, Any], result)["said"])
@@ -46,7 +46,7 @@ def saying(*texts: str) -> dict[str, Any]:
 
 
 def kept(client: Client, thread_id: str, checkpoint_id: str | None = None) -> list[str]:
-    """Return what was said, as a program without LangGraph reads it from the server."""
+    """Return the messages, as a program without LangGraph reads them from the server."""
     record = client.load(thread_id, checkpoint_id, view="json")
     return cast(list[str], json.loads(record.channels["said"].data or b"null"))
 
@@ -132,7 +132,7 @@ async def test_a_copy_continues_by_itself(
     server: LangGraphClient, client: Client, thread_id: str
 ) -> None:
     await run(server, thread_id, input=saying("hello"))
-    # The client's types do not say that the copy is returned.
+    # The client's types lack the returned copy.
     copy: Any = await cast(Any, server.threads).copy(thread_id)
     assert ids(client, copy["thread_id"]) == ids(client, thread_id)
     await run(server, copy["thread_id"], command={"resume": "Ada"})

@@ -1,6 +1,6 @@
-"""What delta channels cost with an Agent Server, as docs/agents/agent-server.md has it.
+"""Delta channels cost as many reads with an Agent Server as docs/agents/agent-server.md says.
 
-What costs is the adapter around the saver, which runs here without the rest of the server.
+The adapter around the saver causes the reads; it runs here without the rest of the server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TURNS = 10
 
 
 def joined(said: list[str], writes: Sequence[list[str]]) -> list[str]:
-    """Add what was written to what was said."""
+    """Append the written messages to the conversation."""
     return said + [text for written in writes for text in written]
 
 
@@ -39,13 +39,14 @@ def builder(snapshot_frequency: int) -> StateGraph[Any]:
 
 @pytest.fixture
 async def adapter(target: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
-    """The saver of an Agent Server, as its graphs get it."""
+    """The saver of an Agent Server, as the server's graphs get it."""
     monkeypatch.setenv("TUSKPOINT_TARGET", target)
     monkeypatch.setenv("LANGGRAPH_CHECKPOINTER", json.dumps({"path": f"{FACTORY}:checkpointer"}))
     monkeypatch.setenv("LANGGRAPH_RUNTIME_EDITION", "inmem")
     for required in ("DATABASE_URI", "REDIS_URI"):
         monkeypatch.setenv(required, "fake")
-    checkpointers = import_module("langgraph_api._checkpointer")  # reads the environment
+    # The import reads the environment.
+    checkpointers = import_module("langgraph_api._checkpointer")
     await checkpointers.start_checkpointer()
     yield await checkpointers.get_checkpointer()
     await checkpointers.exit_checkpointer()
@@ -66,6 +67,6 @@ async def reads(saver: Any, snapshot_frequency: int) -> dict[str, int]:
 async def test_the_adapter_reads_one_checkpoint_after_another(adapter: Any) -> None:
     saver: BaseCheckpointSaver[str] = adapter._inner
     assert await reads(saver, 1000) == {"GetCheckpoint": 1, "GetDeltaHistory": 1}
-    # Each earlier run left three checkpoints: the input, and one for each step.
+    # Each earlier run left three checkpoints: of the input, and of each step.
     assert await reads(adapter, 1000) == {"GetCheckpoint": 1 + 3 * (TURNS - 1)}
     assert await reads(adapter, 4) == {"GetCheckpoint": 1 + 3}

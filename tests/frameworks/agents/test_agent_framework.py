@@ -1,4 +1,5 @@
-"""The checkpoint storage for the Agent Framework: what only ours promises."""
+"""The Agent Framework's checkpoint storage: promises that only the storage of this project
+makes."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ EXAMPLE = ROOT / "examples/frameworks/agent_framework"
 
 
 class Colour(StrEnum):
-    """An enum that is a string too."""
+    """An enum whose members are strings, too."""
 
     RED = "red"
 
@@ -63,7 +64,7 @@ class Plan:
 
 
 class Form(BaseModel):
-    """A model, whose field has another name outside, and which keeps extras."""
+    """A model that keeps extra fields, and whose field has an alias."""
 
     model_config = ConfigDict(extra="allow")
     given_name: str = Field(alias="givenName")
@@ -71,7 +72,7 @@ class Form(BaseModel):
 
 
 class Own:
-    """A class with a form of its own."""
+    """A class with its own serialized form."""
 
     def __init__(self, value: int) -> None:
         self.value = value
@@ -83,17 +84,17 @@ class Own:
         return self.value
 
     def to_dict(self) -> dict[str, Any]:
-        """Return its value."""
+        """Return the value of the object."""
         return {"v": self.value}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Own:
-        """Return the object again."""
+        """Return an object with this value."""
         return cls(data["v"])
 
 
 class Unknown:
-    """A class that nobody allows."""
+    """A class that no storage allows."""
 
 
 TYPES = [Colour, Plan, Form, Own]
@@ -101,7 +102,7 @@ TYPES = [Colour, Plan, Form, Own]
 
 @pytest.fixture
 async def calls(target: str) -> AsyncIterator[AsyncClient]:
-    """A client that storages share."""
+    """A client that several storages share."""
     async with AsyncClient(target) as client:
         yield client
 
@@ -113,7 +114,7 @@ def storage(thread_id: str, calls: AsyncClient) -> TuskPointCheckpointStorage:
 
 
 def checkpoint(number: int = 1, **fields: Any) -> WorkflowCheckpoint:
-    """Return a checkpoint that was made by hand."""
+    """Return a checkpoint created by hand."""
     return WorkflowCheckpoint(
         workflow_name="flow", graph_signature_hash="hash", checkpoint_id=f"c{number}", **fields
     )
@@ -255,11 +256,11 @@ async def test_a_malformed_value_is_named(
 
 
 class Count(Executor):
-    """Counts down, a superstep for each number."""
+    """An executor that counts down, one number per superstep."""
 
     @handler
     async def count(self, left: int, ctx: WorkflowContext[int, str]) -> None:
-        """Count on."""
+        """Send the next number."""
         if KILL_AT is not None and left == KILL_AT:
             os.kill(os.getpid(), signal.SIGKILL)
         ctx.set_state("log", [*ctx.get_state("log", []), left])
@@ -279,7 +280,8 @@ def counting() -> Workflow:
     return builder.add_edge(first, second).add_edge(second, first).build()
 
 
-# The classes of executors are part of a workflow's signature, so that process imports this module.
+# A workflow's signature contains the classes of its executors, so the other process imports this
+# module.
 COUNT_UNTIL_KILLED = f"""
 import asyncio, sys
 import {__name__} as module

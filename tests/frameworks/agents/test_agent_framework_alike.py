@@ -1,4 +1,5 @@
-"""What checkpoint storages do: the same tests for two of the Agent Framework's own and for ours."""
+"""Checkpoint storages behave alike: the same tests for two of the Agent Framework's own and for
+ours."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ async def opened(
 
 
 def checkpoint(number: int, name: str = "flow", **fields: Any) -> WorkflowCheckpoint:
-    """Return a checkpoint that was made by hand."""
+    """Return a checkpoint created by hand."""
     return WorkflowCheckpoint(
         workflow_name=name,
         graph_signature_hash="hash",
@@ -140,7 +141,7 @@ async def test_a_checkpoint_that_is_saved_again_replaces_the_first(opened: Open)
 
 
 class Start(Executor):
-    """Sends an order on, and keeps a state of its own and one of the workflow."""
+    """Sends an order, and keeps a state of its own and a state of the workflow."""
 
     count = 0
 
@@ -156,7 +157,7 @@ class Start(Executor):
         return {"count": self.count}
 
     async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
-        """Take the state of this executor."""
+        """Restore the state of this executor."""
         self.count = state["count"]
 
 
@@ -210,7 +211,7 @@ async def test_a_workflow_continues_from_an_earlier_checkpoint(opened: Open) -> 
     await first.run("A-17", checkpoint_storage=opened())
     saved = await opened().list_checkpoints(workflow_name="asking")
     saved.sort(key=lambda checkpoint: checkpoint.timestamp)
-    # A message is on its way in this one.
+    # In this checkpoint, a message is in flight.
     [[message]] = saved[1].messages.values()
     assert message.data == Order("A-17", ["lid", "base"])
     second, start = asking()
@@ -220,17 +221,17 @@ async def test_a_workflow_continues_from_an_earlier_checkpoint(opened: Open) -> 
 
 
 class Last(Executor):
-    """Says what the one before said."""
+    """Repeats the output of the executor before it."""
 
     @handler
     async def say(self, text: str, ctx: WorkflowContext[Never, str]) -> None:
-        """Finish."""
+        """Yield the output."""
         await ctx.yield_output(f"at last {text}")
 
 
 async def test_a_workflow_in_a_workflow_continues(opened: Open) -> None:
     def nested() -> Workflow:
-        """Return a workflow that has another one as its executor."""
+        """Return a workflow with another workflow as its executor."""
         inner = WorkflowExecutor(asking()[0], id="inner", propagate_request=True)
         last = Last(id="last")
         builder = WorkflowBuilder(name="outer", start_executor=inner, output_from=[last])
@@ -248,7 +249,7 @@ async def test_a_workflow_in_a_workflow_continues(opened: Open) -> None:
 
 
 class Scripted(BaseChatClient[Any]):
-    """A model that repeats what it was told last."""
+    """A model that repeats its input."""
 
     def _inner_get_response(
         self, *, messages: Sequence[Message], stream: bool, options: Any, **kwargs: Any
@@ -289,7 +290,7 @@ async def test_agents_in_a_workflow_continue(opened: Open) -> None:
     saved = await opened().list_checkpoints(workflow_name="agents")
     saved.sort(key=lambda checkpoint: checkpoint.timestamp)
     outputs = []
-    # From each of the checkpoints, those with messages of agents on their way included.
+    # Continue from each checkpoint, including checkpoints with messages in flight.
     for checkpoint in saved:
         result = await agents().run(
             checkpoint_id=checkpoint.checkpoint_id, checkpoint_storage=opened()
@@ -318,12 +319,12 @@ class Join(Executor):
 
     @handler
     async def join(self, orders: list[Order], ctx: WorkflowContext[Never, str]) -> None:
-        """Finish with all."""
+        """Finish with the numbers of all orders."""
         await ctx.yield_output(" ".join(sorted(order.number for order in orders)))
 
 
 class Part(Executor):
-    """Does a part."""
+    """An executor with a part of the work."""
 
     @handler
     async def work(self, order: Order, ctx: WorkflowContext[Order]) -> None:
@@ -333,7 +334,7 @@ class Part(Executor):
 
 async def test_a_half_filled_join_continues(opened: Open) -> None:
     def joining() -> Workflow:
-        """Return a workflow with a short and a long way to the join."""
+        """Return a workflow with a short and a long path to the join."""
         start, join = Start(id="start"), Join(id="join")
         short, long, longer = Part(id="short"), Part(id="long"), Part(id="longer")
         builder = WorkflowBuilder(name="joining", start_executor=start, output_from=[join])

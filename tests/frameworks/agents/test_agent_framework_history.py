@@ -1,4 +1,4 @@
-"""The history provider for the Agent Framework, beside the framework's own."""
+"""The Agent Framework's history provider behaves as the framework's own provider."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.FILE_HISTORY. FileHistoryProvid
 
 
 class Scripted(BaseChatClient[Any]):
-    """A model that says how many messages it was given."""
+    """A model that answers with the number of its messages."""
 
     def _inner_get_response(
         self, *, messages: Sequence[Message], stream: bool, options: Any, **kwargs: Any
@@ -57,7 +57,7 @@ async def opened(
 ) -> AsyncIterator[Open]:
     """Opens a provider of each kind."""
     if request.param == "memory":
-        yield InMemoryHistoryProvider  # it keeps the messages in the session
+        yield InMemoryHistoryProvider  # The framework's provider keeps the messages in the session.
     elif request.param == "file":
         yield lambda: FileHistoryProvider(tmp_path)
     else:
@@ -104,7 +104,7 @@ async def test_messages_that_are_given_again_are_kept_once(opened: Open) -> None
     first = [says("a"), Message("assistant", ["b"])]
 
     async def kept(*messages: Message) -> list[str]:
-        """Return what is kept after these messages."""
+        """Return the kept messages after these messages were saved."""
         await opened().save_messages(session_id, messages, state=state)
         return texts(await opened().get_messages(session_id, state=state))
 

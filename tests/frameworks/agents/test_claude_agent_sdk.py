@@ -1,6 +1,6 @@
-"""The session store of the Claude Agent SDK: the SDK's conformance suite, and whole sessions.
+"""The Claude Agent SDK's session store passes the SDK's conformance suite, and continues sessions.
 
-A scripted program stands in for the one that the SDK runs.
+A scripted program replaces the program that the SDK runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def entry(number: int, **more: Any) -> SessionStoreEntry:
 
 @pytest.fixture
 async def calls(target: str) -> AsyncIterator[AsyncClient]:
-    """A client that stores share."""
+    """A client that several stores share."""
     async with AsyncClient(target) as client:
         yield client
 
@@ -89,7 +89,7 @@ async def test_the_conformance_suite_passes_with_every_optional_method(
 async def turn(
     prompt: str, store: TuskPointSessionStore, folder: Path, **options: Any
 ) -> list[str]:
-    """Take a turn of a session in a process that has no files of earlier ones."""
+    """Run a turn of a session in a process without files of earlier processes."""
     config = folder / str(uuid4())
     sdk_options = ClaudeAgentOptions(
         session_store=store,
@@ -209,7 +209,7 @@ async def test_a_late_entry_does_not_bring_a_deleted_session_back(
 ) -> None:
     await store.append(key, [entry(1)])
     client.delete(thread(key))
-    for _ in range(3):  # as often as the SDK tries
+    for _ in range(3):  # The SDK makes three attempts.
         with pytest.raises(ThreadDeleted):
             await store.append(key, [entry(2)])
     assert await store.load(key) is None

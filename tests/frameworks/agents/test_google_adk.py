@@ -1,4 +1,4 @@
-"""The session service for ADK: its runner with a scripted model, and what only ours promises."""
+"""ADK's session service: the runner with a scripted model, and promises that only ours makes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples/frameworks/google_adk.py"
 
 
 class Scripted(BaseLlm):
-    """A model that answers from a list, and keeps what it was given."""
+    """A model that answers from a list, and records its input."""
 
     answers: list[Part]
     given: list[list[Content]] = Field(default_factory=list)
@@ -57,7 +57,7 @@ class Scripted(BaseLlm):
 
 
 def event(text: str, delta: dict[str, Any] | None = None) -> Event:
-    """Return an event with a text, and with what it changes in the state."""
+    """Return an event with a text and a change of the state."""
     actions = EventActions(state_delta=delta or {})
     return Event(author="clerk", content=ModelContent(text), actions=actions)
 
@@ -92,7 +92,7 @@ async def session(service: TuskPointSessionService, app: str) -> Session:
 async def read(
     service: TuskPointSessionService, session: Session, session_id: str = "one"
 ) -> Session:
-    """Return a session as it is saved."""
+    """Return a session as the service has saved it."""
     copy = await service.get_session(
         app_name=session.app_name, user_id=session.user_id, session_id=session_id
     )
@@ -108,7 +108,7 @@ def thread(session: Session) -> str:
 async def test_a_run_continues_in_another_service(app: str, target: str) -> None:
     model = Scripted(model="scripted", answers=[Part(text="Paris."), Part(text="Of France.")])
     agent = LlmAgent(name="guide", model=model, output_key="user:answer")
-    for question in ("What is the capital?", "Of which country?"):
+    for question in ("What is the capital?", "Which country is that in?"):
         async with TuskPointSessionService(target) as service:
             runner = Runner(
                 app_name=app, agent=agent, session_service=service, auto_create_session=True
@@ -119,7 +119,7 @@ async def test_a_run_continues_in_another_service(app: str, target: str) -> None
             answers = [event async for event in turn]
             assert len(answers) == 1
     contents = [content.parts[0].text for content in model.given[-1] if content.parts]
-    assert contents == ["What is the capital?", "Paris.", "Of which country?"]
+    assert contents == ["What is the capital?", "Paris.", "Which country is that in?"]
     async with TuskPointSessionService(target) as service:
         state = await service.get_user_state(app_name=app, user_id="ann")
         assert state == {"answer": "Of France."}
@@ -133,7 +133,7 @@ async def test_the_runner_without_asyncio_uses_the_same_service(
     runner = Runner(app_name=session.app_name, agent=agent, session_service=service)
 
     def turn() -> None:
-        """Take a turn in an event loop that the runner makes."""
+        """Run a turn in an event loop that the runner creates."""
         list(runner.run(user_id="ann", session_id="one", new_message=UserContent("And?")))
 
     await asyncio.to_thread(turn)
@@ -197,7 +197,7 @@ async def test_an_older_service_sees_what_another_one_did(session: Session, targ
         await first.append_event(mine, event("one"))
         theirs = await read(second, session)
         await second.append_event(theirs, event("two"))
-        # The first service has an older checkpoint in memory, the session object has not.
+        # The first service has an older checkpoint in memory; the session object does not.
         await first.append_event(theirs, event("three"))
         assert texts(await read(second, session)) == ["one", "two", "three"]
         app = session.app_name
@@ -214,7 +214,7 @@ async def test_an_event_that_is_delivered_again_is_saved_once(
     sent = event("one", {"app:a": 1, "own": 2})
     copy = sent.model_copy(deep=True)
     await service.append_event(session, sent)
-    # As if the call had failed when the session was saved and the state of the app was not.
+    # As if the call had failed between the saves of the session and of the app's state.
     client.delete(app_thread_of(session.app_name))
     await service.append_event(before, copy)
     for version in (before, await read(service, session)):

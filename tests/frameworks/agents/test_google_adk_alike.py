@@ -1,4 +1,4 @@
-"""What session services of ADK do: the same tests for two of ADK's own and for ours."""
+"""Session services of ADK behave alike: the same tests for two of ADK's own and for ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from google.genai import types
 from tuskpoint.frameworks.google_adk import TuskPointSessionService
 
 MEMORY, SQLITE, OURS = "memory", "sqlite", "tuskpoint"
-LATER = 4e9  # ADK's SQLite service takes no event from before the session
+LATER = 4e9  # ADK's SQLite service rejects events older than the session.
 
 
 @pytest.fixture(params=[MEMORY, SQLITE, OURS])
@@ -48,7 +48,7 @@ def app() -> str:
 def event(
     text: str, delta: dict[str, Any] | None = None, *, at: float | None = None, **fields: Any
 ) -> Event:
-    """Return an event with a text, and with what it changes in the state."""
+    """Return an event with a text and a change of the state."""
     if at is not None:
         fields["timestamp"] = at
     actions = EventActions(state_delta=delta or {})
@@ -58,7 +58,7 @@ def event(
 async def read(
     service: BaseSessionService, session: Session, config: GetSessionConfig | None = None
 ) -> Session:
-    """Return a session as it is saved."""
+    """Return a session as the service has saved it."""
     copy = await service.get_session(
         app_name=session.app_name, user_id=session.user_id, session_id=session.id, config=config
     )
@@ -134,7 +134,7 @@ async def test_an_event_changes_the_state_of_each_scope(
     other = await service.create_session(app_name=app, user_id="bob", session_id="one")
     delta = {"app:a": 1, "user:u": 2, "temp:t": 3, "own": 4, "gone": None}
     appended = await service.append_event(first, event("hello", delta))
-    # In memory the session has all of it at once.
+    # The session object has the whole change at once.
     assert first.state == delta
     assert appended.actions.state_delta == {key: delta[key] for key in delta if key != "temp:t"}
     lasting = {"app:a": 1, "user:u": 2, "own": 4, "gone": None}
@@ -225,7 +225,7 @@ async def test_a_session_is_read_with_some_of_its_events(
         assert texts(copy) == expected
         assert copy.state == {"last": 4}
         assert copy.last_update_time == LATER + 4
-    # What was read in part can be appended to.
+    # A partly read session accepts more events.
     await service.append_event(copy, event("e5", at=LATER + 5))
     assert texts(await read(service, session)) == ["e1", "e2", "e3", "e4", "e5"]
 
@@ -285,7 +285,8 @@ async def test_an_event_for_a_session_that_was_never_created_is_refused(
     assert created.state == {}
 
 
-@pytest.mark.parametrize("service", [MEMORY, OURS], indirect=True)  # SQLite's may refuse some
+# ADK's SQLite service may refuse some events.
+@pytest.mark.parametrize("service", [MEMORY, OURS], indirect=True)
 async def test_branches_that_share_a_session_append_at_the_same_time(
     service: BaseSessionService, app: str
 ) -> None:
@@ -300,7 +301,8 @@ async def test_branches_that_share_a_session_append_at_the_same_time(
     assert again.state == {**dict.fromkeys(names, 1), **{f"app:{name}": 1 for name in names}}
 
 
-@pytest.mark.parametrize("service", [SQLITE, OURS], indirect=True)  # memory's has no stale ones
+# ADK's service in memory never has stale sessions.
+@pytest.mark.parametrize("service", [SQLITE, OURS], indirect=True)
 async def test_a_superseded_session_appends_nothing(service: BaseSessionService, app: str) -> None:
     mine = await service.create_session(app_name=app, user_id="ann", session_id="one")
     theirs = await read(service, mine)
@@ -323,7 +325,8 @@ async def test_a_caller_that_changes_a_session_does_not_change_what_is_saved(
         app_name=app, user_id="ann", session_id="one", state=initial_state
     )
     await service.append_event(session, event("one"))
-    if not isinstance(service, InMemorySessionService):  # which keeps what it was given
+    # ADK's service in memory keeps the caller's objects.
+    if not isinstance(service, InMemorySessionService):
         initial_state["own"].append(2)
     for changed in (session, await read(service, session)):
         for value in changed.state.values():
@@ -335,7 +338,8 @@ async def test_a_caller_that_changes_a_session_does_not_change_what_is_saved(
     assert (texts(again), again.state) == (["one"], state)
 
 
-@pytest.mark.parametrize("service", [SQLITE, OURS], indirect=True)  # memory's keeps objects
+# ADK's service in memory keeps objects instead of JSON.
+@pytest.mark.parametrize("service", [SQLITE, OURS], indirect=True)
 async def test_values_that_are_not_json_are_kept_as_text(
     service: BaseSessionService, app: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Lists cut into pieces: what comes out is what went in, and a change stays small."""
+"""Lists cut into pieces come back unchanged, and a small change of a list stays small."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_later_pieces_are_larger_as_a_checkpoint_has_at_most_4096_channels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_lists, "PIECE_BYTES", 1)
-    # 1,024 pieces of one item, and as many of two, of four and of eight
+    # 1,024 pieces of one item each, and as many pieces of two, of four and of eight items
     items = [1] * 1024 * (1 + 2 + 4 + 8)
     state = appended({}, "items", items)
     assert len(state) == 4096

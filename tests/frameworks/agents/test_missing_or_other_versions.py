@@ -1,4 +1,4 @@
-"""An adapter whose framework is missing or of another version says what to install."""
+"""An adapter whose framework is missing or has another version says which package to install."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import pytest
 
-ADAPTERS = [  # module, extra, package, the package's module
+ADAPTERS = [  # module, extra, package, module of the package
     ("agent_framework", "agent-framework", "agent-framework-core", "agent_framework"),
     ("claude_agent_sdk", "claude-agent-sdk", "claude-agent-sdk", "claude_agent_sdk"),
     ("google_adk", "google-adk", "google-adk", "google.adk"),

@@ -1,4 +1,4 @@
-"""The session of the OpenAI Agents SDK, with the SDK's own runner and its scripted model."""
+"""The OpenAI Agents SDK's session works with the SDK's own runner and its scripted model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def texts(items: list[TResponseInputItem]) -> list[Any]:
 
 @pytest.fixture
 async def calls(target: str) -> AsyncIterator[AsyncClient]:
-    """A client that sessions share."""
+    """A client that several sessions share."""
     async with AsyncClient(target) as client:
         yield client
 
@@ -123,7 +123,7 @@ async def test_a_caller_that_changes_an_item_does_not_change_the_conversation(
 
 
 async def test_a_run_continues_in_another_session(thread_id: str, target: str) -> None:
-    for turn, question in enumerate(["What is the capital?", "Of which country?"]):
+    for turn, question in enumerate(["What is the capital?", "Which country is that in?"]):
         model = ScriptedModel([[assistant_message(f"Answer {turn}.")]])
         async with TuskPointSession(thread_id, target) as session:
             result = await Runner.run(Agent(name="a", model=model), question, session=session)

@@ -1,4 +1,5 @@
-"""The conversation store of Pydantic AI: as the framework's own store in memory, and whole runs."""
+"""Pydantic AI's conversation store behaves as the framework's own store in memory, and keeps
+runs."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples/frameworks/pydantic_ai"
 
 @pytest.fixture
 async def calls(target: str) -> AsyncIterator[AsyncClient]:
-    """A client that stores share."""
+    """A client that several stores share."""
     async with AsyncClient(target) as client:
         yield client
 
@@ -58,7 +59,7 @@ def user_message(text: str) -> ModelMessage:
 
 
 def texts(messages: list[ModelMessage]) -> list[Any]:
-    """Return what messages say."""
+    """Return the texts of messages."""
     return [getattr(part, "content", None) for message in messages for part in message.parts]
 
 
@@ -72,14 +73,14 @@ async def saved(store: ConversationStore, name: str, *said: str, **options: Any)
 
 
 async def history(store: ConversationStore, name: str, **options: Any) -> list[Any] | None:
-    """Return what is said in a conversation; `None` if it does not exist."""
+    """Return the texts of a conversation; return `None` if it does not exist."""
     conversation = await store.load(name, **options)
     return None if conversation is None else texts(conversation.messages)
 
 
 @pytest.fixture(params=["memory", "tuskpoint"])
 def either(request: pytest.FixtureRequest, calls: AsyncClient) -> ConversationStore:
-    """The framework's own store, or ours: what is true of one is true of the other."""
+    """Either store: the framework's own and ours pass the same tests."""
     if request.param == "memory":
         return InMemoryConversationStore()
     return TuskPointConversationStore(calls, agent_id=str(uuid4()))

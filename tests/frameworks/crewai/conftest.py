@@ -1,4 +1,5 @@
-"""CrewAI without its telemetry, with an empty home, and without any network but this machine."""
+"""CrewAI without telemetry, with an empty home folder, and without connections to other
+machines."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import pytest
 EXAMPLE = Path(__file__).parents[3] / "examples/frameworks/crewai"
 HOME = TemporaryDirectory()
 
-# CrewAI reads most of these as it is imported, so they are set before.
+# CrewAI reads most of these variables during its import, so set them first.
 os.environ.update(
     HOME=HOME.name,
     XDG_DATA_HOME=f"{HOME.name}/data",
@@ -45,7 +46,7 @@ sys.addaudithook(refuse_other_machines)
 
 @pytest.fixture(scope="session", autouse=True)
 def example(target: str) -> Iterator[subprocess.Popen[str]]:
-    """The example, which runs while other tests do: most of its time is imports."""
+    """The process of the example; it runs beside other tests, because its imports take long."""
     environment = {**os.environ, "TUSKPOINT_TARGET": target, "PYTHONWARNINGS": "error:::tuskpoint"}
     with subprocess.Popen(
         [sys.executable, EXAMPLE],

@@ -1,4 +1,4 @@
-"""The provider of checkpoints, with CrewAI's own provider of files beside it."""
+"""The checkpoint provider behaves as CrewAI's own provider of files."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ class Power:
 
 
 class Three(Flow[Order]):
-    """Three steps; `RAN` has those that ran."""
+    """Three steps; `RAN` has the finished ones."""
 
     @start()
     def one(self) -> None:
-        """Begin."""
+        """Start the flow."""
         RAN.append("one")
         self.state.steps.append("one")
 
     @listen(one)
     def two(self) -> None:
-        """Fail, or go on."""
+        """Fail, or continue the flow."""
         if Power.failed:
             raise OSError("the power failed")
         RAN.append("two")
@@ -66,13 +66,13 @@ class Three(Flow[Order]):
 
     @listen(two)
     def three(self) -> str:
-        """End."""
+        """End the flow."""
         RAN.append("three")
         return " ".join([*self.state.steps, "three"])
 
 
 class Script(BaseHTTPRequestHandler):
-    """A model on this machine: it answers a question with its last letter, unless it fails."""
+    """A local model that answers each question with the question's last letter, unless it fails."""
 
     asked: ClassVar[list[str]] = []
     fails_at = ""
@@ -97,7 +97,7 @@ class Script(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Be quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def provider(target: str) -> TuskPointProvider:
 
 @pytest.fixture(autouse=True)
 def nothing_ran() -> Iterator[None]:
-    """Begin without entities of another test, which CrewAI keeps for the whole process."""
+    """Start without entities of another test, which CrewAI keeps for the whole process."""
     RAN.clear()
     crewai_event_bus.set_runtime_state(RuntimeState(root=[]))
     yield
@@ -127,9 +127,9 @@ def nothing_ran() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_event_during_a_dump(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hold the lock of CrewAI's record of events while a checkpoint is made of the record.
+    """Hold the lock of CrewAI's record of events while a checkpoint of the record is created.
 
-    CrewAI 1.15 adds events under the lock, and makes a checkpoint without the lock: an event that
+    CrewAI 1.15 adds events under the lock, and creates a checkpoint without the lock: an event that
     another thread adds meanwhile ends the flow with "dictionary changed size during iteration".
     """
     dump = EventRecord.model_dump
@@ -158,7 +158,7 @@ def fail(flow: Three) -> None:
 
 
 def data(number: int, events: int = 3) -> str:
-    """Return a checkpoint like those of CrewAI."""
+    """Return a checkpoint in the form of CrewAI's checkpoints."""
     nodes = {f"event-{event}": {"event": {"text": "word " * 60}} for event in range(events)}
     snapshot = {"entities": [{"number": number}], "event_record": {"nodes": nodes, "x": 1}}
     return json.dumps({"crewai_version": "1.15", "parent_id": None, **snapshot})

@@ -1,4 +1,4 @@
-"""The persistence of flows, with CrewAI's own engine."""
+"""The flow persistence works with CrewAI's own engine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Order(BaseModel):
 
 @persist()
 class OrderFlow(Flow[Order]):
-    """Two steps, each of which is saved."""
+    """A flow of two saved steps."""
 
     @start()
     def take(self) -> str:
@@ -49,16 +49,16 @@ class OrderFlow(Flow[Order]):
 
     @listen(take)
     def ship(self) -> str:
-        """Ship it."""
+        """Ship the order."""
         self.state.steps.append("ship")
         return "shipped"
 
 
 class Desk:
-    """Asks a person who answers later."""
+    """A feedback provider: a person answers later."""
 
     def request_feedback(self, context: PendingFeedbackContext, flow: Flow[Any]) -> str:
-        """Leave the question."""
+        """Leave the question open."""
         raise HumanFeedbackPending(context=context)
 
 
@@ -75,7 +75,7 @@ class RefundFlow(Flow[dict[str, Any]]):
 
     @listen(check)
     def close(self, answer: Any) -> str:
-        """Do as the person said."""
+        """Close the order as the person decided."""
         self.state["answer"] = answer.feedback
         return f"closed: {answer.feedback}"
 

@@ -1,4 +1,4 @@
-"""The histories that rebuild delta channels, over sync and async methods."""
+"""Histories rebuild delta channels, over sync and async methods."""
 
 import asyncio
 import uuid
@@ -19,7 +19,7 @@ Written = Mapping[int, Sequence[tuple[str, Any]]]
 async def chain(
     face: Face, thread_id: str, length: int, stored: Stored, written: Written, ns: str = ""
 ) -> list[RunnableConfig]:
-    """Save checkpoints, each the parent of the next, and what was written to each."""
+    """Save checkpoints, each the parent of the next, and pending writes of each."""
     configs: list[RunnableConfig] = []
     for step in range(length):
         parent = configs[-1] if configs else at(thread_id, ns)

@@ -1,4 +1,4 @@
-"""LangGraph's own conformance suite, every capability of it."""
+"""The saver passes every capability of LangGraph's own conformance suite."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Real graphs on the real runtime, with LangGraph's in-memory saver as the measure."""
+"""Real graphs give the same results on this saver as on LangGraph's in-memory saver."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def durability(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def savers(saver: TuskPointSaver) -> list[BaseCheckpointSaver[Any]]:
-    """The measure, then ours."""
+    """LangGraph's in-memory saver, then this project's saver."""
     return [InMemorySaver(), saver]
 
 
@@ -229,7 +229,7 @@ async def test_fenced_and_certified_runs(
 
 
 def entries(target: str, thread_id: str) -> list[Checkpoint]:
-    """Return what the server knows of a thread's checkpoints, newest first."""
+    """Return the server's entries of a thread's checkpoints, newest first."""
     calls = SyncCalls(Options.of(target))
     request = ListCheckpointsRequest(thread_id=thread_id, view=VIEW_ENTRY)
     checkpoints = [*calls.list_checkpoints(request)]
@@ -259,7 +259,7 @@ class State(BaseModel):
     anything: object = None
 
 def work(state):
-    interrupt("go on?")
+    interrupt("proceed?")
     return {"notes": [Note("worked")], "anything": Stranger(text="s")}
 
 with TuskPointSaver(sys.argv[1]) as saver:

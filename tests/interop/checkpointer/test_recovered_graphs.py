@@ -1,4 +1,4 @@
-"""Graphs whose every turn runs on a server that was rebuilt from blobs alone."""
+"""Graphs continue when each turn runs on a server rebuilt from blobs alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Lives:
-    """Servers, one after another, each of which starts on an empty disk."""
+    """Servers, one after another; each starts on an empty disk."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -42,7 +42,7 @@ class Lives:
 
     @asynccontextmanager
     async def saver(self) -> AsyncIterator[TuskPointSaver]:
-        """Recover what there is, serve, and certify at the end."""
+        """Recover the stored content, serve, and certify at the end."""
         self._count += 1
         config = self._config()
         if config.pointer.exists():

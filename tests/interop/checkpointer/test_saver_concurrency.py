@@ -1,4 +1,4 @@
-"""One saver, many threads and event loops."""
+"""One saver serves many threads and event loops."""
 
 import asyncio
 import copy
@@ -35,7 +35,7 @@ def run_thread(saver: BaseCheckpointSaver[str], thread_id: str) -> list[str]:
 
 
 async def arun_thread(saver: BaseCheckpointSaver[str], thread_id: str) -> list[str]:
-    """Do the same with async methods."""
+    """Save a line of checkpoints with async methods and return their IDs, newest first."""
     config = at(thread_id)
     saved = []
     for step in range(STEPS):
@@ -161,7 +161,7 @@ async def test_later_changes_of_a_value_are_not_saved(
     saving = asyncio.create_task(
         saver.aput(at(thread_id), made({"x": value}), metadata(), {"x": 1})
     )
-    await asyncio.sleep(0)  # up to its first suspension
+    await asyncio.sleep(0)  # Run the task up to its first suspension.
     value.append("changed by a node")
     config = await saving
     written = asyncio.create_task(saver.aput_writes(config, [("x", value)], "task"))
@@ -184,7 +184,7 @@ def test_encrypted_values_come_back(server_target: str, thread_id: str) -> None:
 
 
 class _Reversed:
-    """A cipher that shows whether it was used."""
+    """A cipher that reverses bytes, so that its use shows."""
 
     def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
         return "reversed", plaintext[::-1]

@@ -64,7 +64,7 @@ async def test_a_deleted_thread_is_not_resurrected(face: Face, thread_id: str) -
 
 
 async def test_everything_is_sent_again_however_much_is_missing(face: Face, thread_id: str) -> None:
-    """A refusal's trailers are bounded and cannot name every channel."""
+    """A refusal's trailers are bounded, so they cannot name every channel."""
     values = {f"branch:to:some_node_of_the_graph_{number}": number for number in range(200)}
     unknown = at(thread_id, "", made()["id"])
     config = await face.put(unknown, made(values), metadata(1), {})
@@ -354,7 +354,7 @@ async def test_writes_accept_the_task_path_by_name(face: Face, thread_id: str) -
     assert [value for _, _, value in (await face.get_tuple(root)).pending_writes] == [2, 1]
 
 
-# --- keys that the contract has no field for ------------------------------------------
+# --- keys without a field in the contract ---------------------------------------------
 
 
 async def test_keys_of_a_later_layout_are_kept(face: Face, thread_id: str) -> None:

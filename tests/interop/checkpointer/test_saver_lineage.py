@@ -1,4 +1,4 @@
-"""Hand-offs, forks, rollbacks, proofs and replays of LangGraph's threads."""
+"""Hand-offs, forks, rollbacks, proofs and replays work on LangGraph's threads."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class State(TypedDict, total=False):
 
 
 def asking_graph(saver: TuskPointSaver) -> Any:
-    """Plan, then ask in a subgraph that keeps a state of its own, then write."""
+    """Plan, then ask in a subgraph that keeps its own state, then write."""
 
     def research(state: Inner) -> dict[str, Any]:
         return {"log": ["researched"]}
 
     def ask(state: Inner) -> dict[str, Any]:
-        return {"log": [f"answer: {interrupt({'question': 'go on?'})}"]}
+        return {"log": [f"answer: {interrupt({'question': 'proceed?'})}"]}
 
     inner = StateGraph(Inner)
     inner.add_node("research", research)
@@ -86,17 +86,17 @@ class Run:
         return str(checkpoint.config["configurable"]["checkpoint_id"])
 
     async def questions(self) -> list[Any]:
-        """Return what the thread waits for."""
+        """Return the questions that the thread waits for."""
         state = await self.graph.aget_state(self.config)
         return [interrupt.value for interrupt in state.interrupts]
 
 
 @pytest.fixture
 async def asking(face: Face, thread_id: str) -> Run:
-    """A thread that planned and waits for an answer."""
+    """A thread that has planned and waits for an answer."""
     run = Run(face, thread_id)
     result = await run({"log": ["begun"]})
-    assert [interrupt.value for interrupt in result["__interrupt__"]] == [{"question": "go on?"}]
+    assert [interrupt.value for interrupt in result["__interrupt__"]] == [{"question": "proceed?"}]
     return run
 
 
@@ -136,9 +136,9 @@ async def test_an_interrupted_thread_is_handed_off_adopted_and_resumed(
     }
     assert adopted["blob_id"]
     there = Run(face, mine)
-    assert await there.questions() == [{"question": "go on?"}]
+    assert await there.questions() == [{"question": "proceed?"}]
     assert (await there(Command(resume="go")))["log"] == ALL
-    assert await asking.questions() == [{"question": "go on?"}]
+    assert await asking.questions() == [{"question": "proceed?"}]
     with pytest.raises(AlreadyExists):
         await face.adopt_checkpoint(handoff_json=json.dumps(descriptor), new_thread_id=mine)
     with pytest.raises(InvalidDescriptor, match="blob_sha256"):
@@ -183,7 +183,7 @@ async def test_a_rolled_back_thread_asks_again(face: Face, asking: Run, thread_i
         "rolled_back_from": f"{thread_id}:{before}",
     }
     again = await asking(None)
-    assert [interrupt.value for interrupt in again["__interrupt__"]] == [{"question": "go on?"}]
+    assert [interrupt.value for interrupt in again["__interrupt__"]] == [{"question": "proceed?"}]
     assert (await asking(Command(resume="stop")))["log"][-2:] == ["answer: stop", "written"]
 
 
@@ -248,7 +248,7 @@ async def test_an_open_interrupt_is_read_without_langgraph(
     record = await asyncio.to_thread(read)
     assert record.state["log"] == ["begun", "planned"]
     (question,) = [write.value for write in record.writes if write.channel == "__interrupt__"]
-    assert "go on?" in json.dumps(question)
+    assert "proceed?" in json.dumps(question)
 
 
 async def test_threads_and_their_loops_share_a_saver(saver: TuskPointSaver, thread_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Random histories: every answer equals that of LangGraph's in-memory saver."""
+"""In random histories, every answer equals the answer of LangGraph's in-memory saver."""
 
 import itertools
 import uuid
@@ -35,7 +35,7 @@ HISTORIES = st.lists(PUT | PUT_WRITES, min_size=1, max_size=14)
 
 
 class Twins:
-    """The same history, saved by both."""
+    """Two savers with the same history."""
 
     def __init__(self, ours: TuskPointSaver, thread_id: str) -> None:
         self.ours = ours
@@ -82,7 +82,7 @@ def ours(server_target: str) -> Iterator[TuskPointSaver]:
         yield saver
 
 
-@pytest.mark.timeout(600)  # a failure takes long to be made small
+@pytest.mark.timeout(600)  # Hypothesis needs long to shrink a failure.
 @settings(max_examples=30, deadline=None)
 @given(history=HISTORIES)
 def test_every_answer_is_that_of_the_measure(ours: TuskPointSaver, history: list[Any]) -> None:

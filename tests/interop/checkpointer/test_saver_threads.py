@@ -1,4 +1,4 @@
-"""Listing, copying, pruning and deleting, where LangGraph's conformance suite is silent."""
+"""Lists, copies, prunes and deletions behave well where LangGraph's conformance suite is silent."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""Where the tests find JavaScript: Node and the packages of the TypeScript client."""
+"""Node and the packages of the TypeScript client, where the machine has them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLIENT = ROOT / "clients" / "typescript"
 
 
 def missing() -> str:
-    """Return what LangGraph.js needs and this machine lacks, or nothing."""
+    """Return the requirement of LangGraph.js that this machine lacks, or an empty text."""
     if shutil.which("node") is None:
         return "needs Node.js: there is no node on the path"
     packages = CLIENT / "node_modules"
@@ -25,7 +25,7 @@ def missing() -> str:
 
 
 class Peer:
-    """A process that answers each line of JSON with one."""
+    """A process that answers each line of JSON with a line of JSON."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -45,7 +45,7 @@ class Peer:
 
 @contextmanager
 def running(script: Path, *arguments: str) -> Iterator[Peer]:
-    """Run a script that answers questions; it ends when its input does."""
+    """Run a script that answers lines of JSON; the script ends with its input."""
     with subprocess.Popen(
         ["node", str(script), *arguments],
         stdin=subprocess.PIPE,

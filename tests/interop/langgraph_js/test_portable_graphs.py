@@ -1,8 +1,7 @@
-"""A thread goes on in the other language: a graph of Python and one of LangGraph.js, one state.
+"""Threads continue in the other language: a Python graph and a LangGraph.js graph share a state.
 
-The graphs in JavaScript, what their nodes write and what their steps do are described in
-`portable_agent.ts` and `join_agent.ts` of `clients/typescript/tests/langgraph`; the graphs here
-have the same shapes.
+`portable_agent.ts` and `join_agent.ts` of `clients/typescript/tests/langgraph` describe the
+JavaScript graphs, their nodes and their steps; the graphs here have the same shapes.
 """
 
 from __future__ import annotations
@@ -110,13 +109,14 @@ STEPS: dict[str, Step] = {
 
 
 def interrupts_of(head: CheckpointTuple) -> list[Interrupt]:
-    """Return what waits for an answer: a state names none whose task another language prepared."""
+    """Return the open interrupts: a state lacks interrupts of tasks that another language
+    prepared."""
     writes = [value for _, channel, value in head.pending_writes or [] if channel == INTERRUPT]
     return [interrupt for interrupts in writes for interrupt in interrupts]
 
 
 class Python:
-    """The graph here."""
+    """The graph in Python."""
 
     def __init__(self, target: str, thread_id: str) -> None:
         self.saver = TuskPointSaver(target, serde=PortableSerializer())
@@ -124,7 +124,7 @@ class Python:
         self.config: Any = {"configurable": {"thread_id": thread_id}}
 
     def __call__(self, step: str) -> dict[str, Any]:
-        """Do a step and return the state afterwards."""
+        """Run a step and return the state afterwards."""
         STEPS[step](self.graph, self.config)
         state = self.graph.get_state(self.config)
         head = self.saver.get_tuple(self.config)
@@ -178,14 +178,14 @@ def join_graph_of(saver: TuskPointSaver, *, is_broken: bool) -> Any:
 
 
 class PythonJoin:
-    """The graph here that waits."""
+    """The Python graph with a join."""
 
     def __init__(self, target: str, thread_id: str) -> None:
         self._saver = TuskPointSaver(target, serde=PortableSerializer())
         self._config: Any = {"configurable": {"thread_id": thread_id}}
 
     def __call__(self, step: str) -> dict[str, Any]:
-        """Do a step and return the state afterwards."""
+        """Run a step and return the state afterwards."""
         graph = join_graph_of(self._saver, is_broken=step == "fail")
         if step == "start":
             graph.invoke({}, self._config, interrupt_before=["slower"])
@@ -212,7 +212,7 @@ class PythonJoin:
 
 
 def listed(value: Any) -> Any:
-    """Return a value that JSON can say, with sets as sorted lists."""
+    """Return a value in a form that JSON has, with sets as sorted lists."""
     if isinstance(value, set):
         return sorted(value)
     return [listed(item) for item in value] if isinstance(value, list) else value
@@ -225,7 +225,7 @@ class JavaScript:
         self._command = ["node", str(script), target, thread_id]
 
     def __call__(self, step: str) -> dict[str, Any]:
-        """Do a step and return the state afterwards."""
+        """Run a step and return the state afterwards."""
         done = subprocess.run(
             [*self._command, step],
             capture_output=True,
@@ -241,7 +241,7 @@ class JavaScript:
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The agents, each in one file, so that each of their processes starts in a moment."""
+    """The agents, each bundled in one file, so that their processes start fast."""
     made = tmp_path_factory.mktemp("agents")
     bundler = javascript.CLIENT / "node_modules" / ".bin" / "rolldown"
     options = ["--format", "esm", "--platform", "node", "--log-level", "silent"]
@@ -274,7 +274,7 @@ def test_a_thread_of_python_goes_on_in_javascript_and_back(
     assert begun["next"] == ["dig", "dig", "dig"]
     assert js("state") == begun
 
-    waiting_state = js("go")  # three sends that Python made, up to the question
+    waiting_state = js("go")  # JavaScript runs three sends of Python, up to the question.
     assert waiting_state["asked"] == [{"question": "publish?"}]
     assert waiting_state["log"] == [
         "in py",
@@ -284,7 +284,7 @@ def test_a_thread_of_python_goes_on_in_javascript_and_back(
     assert waiting_state["notes"] == ["note of py", *(f"note on tusks {n}" for n in range(3))]
     assert python("state") == waiting_state
 
-    ended = python("answer")  # the question of JavaScript
+    ended = python("answer")  # Python answers the question of JavaScript.
     assert ended["next"] == []
     assert ended["log"][5:] == ["asked in py: yes from py", "write in py"]
     assert ended["messages"] == [
@@ -317,7 +317,7 @@ def test_a_thread_of_javascript_goes_on_in_python_and_back(
     assert begun["next"] == ["dig", "dig", "dig"]
     assert python("state") == begun
 
-    waiting_state = python("go")  # three sends that JavaScript made
+    waiting_state = python("go")  # Python runs three sends of JavaScript, up to the question.
     assert waiting_state["asked"] == [{"question": "publish?"}]
     assert waiting_state["log"] == [
         "in js",
@@ -326,7 +326,7 @@ def test_a_thread_of_javascript_goes_on_in_python_and_back(
     ]
     assert js("state") == waiting_state
 
-    ended = js("answer")  # the question of Python
+    ended = js("answer")  # JavaScript answers the question of Python.
     assert ended["log"][5:] == ["asked in js: yes from js", "write in js"]
     assert ended["data"] == [0, 255]
     assert ended["tags"] == ["a", "b"]
@@ -374,7 +374,7 @@ def test_a_thread_can_be_switched_at_any_checkpoint(server_target: str, thread_i
     with TuskPointSaver(server_target) as default:
         graph = graph_of(default)
         STEPS["start"](graph, config)
-        graph.invoke(None, config)  # up to the question
+        graph.invoke(None, config)  # Run up to the question.
 
     portable = Python(server_target, thread_id)
     before = portable("state")

@@ -50,13 +50,13 @@ class LangGraphJs:
         self.names: list[str] = peer.read()
 
     def again(self, value: Any) -> tuple[Any, str]:
-        """Return a value that JavaScript loaded and saved again, and what it was there."""
+        """Return a value that JavaScript loaded and saved, and its form in JavaScript."""
         kind, data = SERDE.dumps_typed(value)
         encoded = base64.b64encode(data).decode()
         return self._read(self._peer.ask(do="again", type=kind, data=encoded))
 
     def make(self, name: str) -> tuple[Any, str]:
-        """Return a value that JavaScript made, and what it was there."""
+        """Return a value that JavaScript created, and its form in JavaScript."""
         return self._read(self._peer.ask(do="make", name=name))
 
     def _read(self, answer: dict[str, str]) -> tuple[Any, str]:
@@ -110,7 +110,7 @@ def test_every_value_comes_back_from_javascript(js: LangGraphJs, value: Any) -> 
         (timedelta(days=1), "days: 1, seconds: 0, microseconds: 0"),
         (Decimal("1.10"), "value: '1.10'"),
         (Send("dig", {"topic": "tusks"}), "node: 'dig', args: { topic: 'tusks' }"),
-        (Interrupt("go on?", id="i"), "value: 'go on?', id: 'i'"),
+        (Interrupt("proceed?", id="i"), "value: 'proceed?', id: 'i'"),
         (Overwrite([1]), "__overwrite__: [ 1 ]"),
         (ValueError("no tusks"), "name: 'ValueError', message: 'no tusks'"),
         (PortableError("no tusks"), "Error: no tusks"),
@@ -187,7 +187,7 @@ MADE: dict[str, Any] = {
     "text": "tusk \U0001f9a3 \ud800",
     "integer": 2**53 - 1,
     "fraction": 0.1,
-    "large": 2.0**60,  # written with digits that are not all its own
+    "large": 2.0**60,  # JavaScript's decimal digits differ from the exact value.
     "huge": 1e300,
     "date": "2026-01-02T03:04:05.678Z",
     "bytes": b"\x00\xff",
@@ -219,7 +219,7 @@ MADE: dict[str, Any] = {
         ],
         id="h-1",
         name="ann",
-        # What LangChain.js itself makes of bytes in a message.
+        # LangChain.js itself changes bytes in a message to this.
         additional_kwargs={"seen": {"0": 7}, "extra": Record(lc=1, note="mine")},
     ),
     "ai": AIMessage(
@@ -286,7 +286,7 @@ def test_values_without_a_counterpart_in_python_go_back_unchanged(
 ) -> None:
     value, shown = js.make(name)
     assert type(value) is Record
-    if name != "prompt":  # JavaScript's own loading gives it another shape
+    if name != "prompt":  # JavaScript loads a prompt in another form.
         assert js.again(value) == (value, shown)
 
 

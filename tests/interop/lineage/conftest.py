@@ -1,4 +1,4 @@
-"""Two servers that share nothing but a directory of blobs, and threads on them."""
+"""Two servers that share only a directory of blobs, and threads on them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Memory(TypedDict, total=False):
 
 
 def asking_graph(saver: BaseCheckpointSaver[Any], ran: list[str] | None = None) -> Any:
-    """Two parallel nodes that ask, one that does not, and one after all of them."""
+    """Two parallel nodes that ask, a node that does not ask, and a node after all of them."""
     ran = ran if ran is not None else []
 
     def asks(name: str) -> Any:
@@ -96,7 +96,7 @@ class Two:
 
 @dataclass(frozen=True)
 class Descent:
-    """Makes a thread that begins with a checkpoint of another."""
+    """Creates a thread that starts with a checkpoint of another thread."""
 
     two: Two
     way: str
@@ -112,7 +112,7 @@ class Descent:
         return run_on(build(self.two.there), made)
 
     def begun(self, source: Any) -> Any:
-        """Return the story of the thread's first checkpoint, from that of its source."""
+        """Return the story of the thread's first checkpoint, given the story of its source."""
         return {**source, "source": "fork"} if self.way == "forked" else source
 
 
@@ -149,7 +149,7 @@ def interrupts(result: Any) -> list[Any]:
 
 
 async def whole(run: Run, config: RunnableConfig | None = None) -> Any:
-    """Return the content of a state, with its subgraphs; IDs of tasks and checkpoints included."""
+    """Return the content of a state, with its subgraphs and the IDs of tasks and checkpoints."""
     state = await run.state(config, subgraphs=True)
     below = [(story(task.state), task.id) for task in state.tasks if task.state]
     return story(state), [task.id for task in state.tasks], below, id_of(state.config)
@@ -160,7 +160,7 @@ async def stories(run: Run) -> list[Any]:
 
 
 async def everything(run: Run) -> dict[tuple[str, str], str]:
-    """Return all that loads of a thread, in every namespace."""
+    """Return everything that a saver loads of a thread, in every namespace."""
     saver: TuskPointSaver = run.graph.checkpointer
     contents = {}
     async for checkpoint in saver.alist(at(run.config["configurable"]["thread_id"], None)):
@@ -173,7 +173,7 @@ async def everything(run: Run) -> dict[tuple[str, str], str]:
     return contents
 
 
-# --- what is done on a thread ----------------------------------------------------------------
+# --- steps on a thread -----------------------------------------------------------------------
 
 Step = Callable[[Run], Awaitable[Any]]
 
@@ -262,7 +262,7 @@ FINISHED: dict[str, tuple[Build, list[Any]]] = {
 
 
 async def answered(run: Run, result: Any) -> Any:
-    """Answer what is asked with 1, 2, ... until nothing is."""
+    """Answer the open questions with 1, 2, ... until none is left."""
     for answer in range(1, 9):
         if "__interrupt__" not in result:
             return result

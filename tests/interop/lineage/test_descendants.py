@@ -1,4 +1,4 @@
-"""Graphs on forked and adopted threads go on as on the thread itself."""
+"""Graphs on forked and adopted threads continue as on the source thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.interop.saver_arguments import at, id_of
 async def test_descendants_go_on_as_their_source(
     two: Two, descend: Descent, thread_id: str, build: Build, before: list[Step], after: list[Step]
 ) -> None:
-    """So does one of a descendant that is gone."""
+    """A descendant of a deleted descendant continues, too."""
     source = run_on(build(two.here), thread_id)
     for step in before:
         await step(source)
@@ -58,7 +58,7 @@ async def test_descendants_go_on_as_their_source(
 
 
 async def test_every_checkpoint_leads_to_where_it_led(finished: Finished, descend: Descent) -> None:
-    """Finished tasks do not run again: what they wrote came along."""
+    """Finished tasks do not run again: their writes came along."""
     kept = await everything(finished.run)
     for snapshots in await finished.turns():
         end = await finished.run.state(snapshots[-1].config)
@@ -73,7 +73,7 @@ async def test_every_checkpoint_leads_to_where_it_led(finished: Finished, descen
 
 
 async def test_time_travel_on_a_descendant(finished: Finished, descend: Descent) -> None:
-    """An old checkpoint is replayed, updated and read there as on the thread itself."""
+    """An old checkpoint is replayed, updated and read on the descendant as on the source thread."""
     for snapshot in (await finished.run.history())[1:4]:
         made = await descend(finished.build, finished.thread_id, id_of(snapshot.config))
         reported = []
@@ -86,7 +86,7 @@ async def test_time_travel_on_a_descendant(finished: Finished, descend: Descent)
             copied = await run.update(there, None, "__copy__")
             from_copy = await run.invoke(None, copied)
             from_copy["__interrupt__"] = interrupts(from_copy)
-            # LangGraph replays a fork in place, and makes a fork of another checkpoint.
+            # LangGraph replays a fork in place, and forks any other checkpoint.
             assert (await run.state(there)).values == first.values
             assert (run is made and descend.way == "forked") or (await run.state(there)) == first
             reported.append((story(first), replayed, from_copy))
@@ -97,7 +97,8 @@ async def test_time_travel_on_a_descendant(finished: Finished, descend: Descent)
 async def test_a_fork_that_is_named_by_its_id_keeps_the_memory_of_subgraphs(
     two: Two, thread_id: str
 ) -> None:
-    """The subgraph ran after the parent of the fork, which LangGraph takes for its beginning."""
+    """The subgraph ran after the parent of the fork; LangGraph takes that parent for the subgraph's
+    start."""
     source = run_on(memory_graph(two.here), thread_id)
     await source.invoke({"said": "a"})
     [forked] = [snapshot for snapshot in await source.history() if snapshot.next == ("after",)]
@@ -124,7 +125,8 @@ async def test_finished_tasks_do_not_run_again(two: Two, descend: Descent, threa
 
 
 def there_and_back(two: Two, thread_id: str) -> list[list[str]]:
-    """Hand an interrupted thread off, fork it, answer, and roll it back; return what it asks."""
+    """Hand an interrupted thread off, fork it, answer, and roll it back; return its questions and
+    log."""
     asking_graph(two.here).invoke({"log": []}, at(thread_id))
     descriptor = two.here.handoff_checkpoint(thread_id, None, "reviewer")
     adoption = two.there.adopt_checkpoint(descriptor, f"{thread_id} adopted")

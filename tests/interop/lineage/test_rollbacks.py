@@ -57,11 +57,11 @@ UPDATED = {build: after[1:] for build, _, after in (CASES["plain"], CASES["delta
 
 
 def uncounted(reported: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the metadata that LangGraph's copy changes and a rollback does not."""
+    """Return metadata without the keys that LangGraph's copy changes and a rollback does not."""
     return {name: value for name, value in reported.items() if name not in ("source", "step")}
 
 
-# LangGraph's copy leaves subgraphs that keep a state as they are.
+# LangGraph's copy does not change subgraphs that keep a state.
 @pytest.mark.parametrize("finished", sorted(FINISHED.keys() - {"memory"}), indirect=True)
 async def test_a_rollback_goes_on_as_langgraphs_own_copy(two: Two, finished: Finished) -> None:
     for number, snapshot in enumerate((await finished.run.history())[::3]):
@@ -141,8 +141,9 @@ async def test_a_memory_goes_back_with_its_thread(two: Two, thread_id: str) -> N
 async def run_again(run: Run, checkpoint_id: str) -> Any:
     """Roll back and run the tasks of the checkpoint again.
 
-    The rollback's ID is named, because of a graph that goes on without an input LangGraph
-    takes a subgraph that finished its last run to have finished this one.
+    The configuration names the rollback's ID. Without it, LangGraph treats a graph that continues
+    without an input as follows: a subgraph that finished its last run counts as finished in this
+    run, too.
     """
     thread_id = run.config["configurable"]["thread_id"]
     saver: TuskPointSaver = run.graph.checkpointer

@@ -1,4 +1,4 @@
-"""Graphs that wait in Python are answered by clients without LangGraph, and go on."""
+"""Clients without LangGraph answer graphs that wait in Python, and the graphs continue."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def client(request: pytest.FixtureRequest, server_target: str) -> AsyncIte
 
 
 def asking(*questions: Any) -> Any:
-    """Return a node that asks, one after the other, and logs the answers."""
+    """Return a node that asks its questions one after another, and logs the answers."""
 
     def ask(state: Log) -> Log:
         return {"log": [[interrupt(question) for question in questions]]}
@@ -47,7 +47,7 @@ def asking(*questions: Any) -> Any:
 
 
 def graph_of(saver: TuskPointSaver | bool | None, **nodes: Any) -> Any:
-    """Return a graph whose nodes run side by side."""
+    """Return a graph whose nodes run in parallel."""
     graph = StateGraph(Log)
     for name, node in nodes.items():
         graph.add_node(name, node)
@@ -62,7 +62,7 @@ async def go_on(graph: Any, thread_id: str, turn: Any = None) -> list[Any]:
 
 
 async def open_interrupts(client: Face, thread_id: str, **where: Any) -> dict[Any, OpenInterrupt]:
-    """Return what a thread waits for, by what is asked."""
+    """Return the open interrupts of a thread, by question."""
     return {
         str(open_interrupt.value): open_interrupt
         for open_interrupt in await client.call("interrupts", thread_id, **where)
@@ -73,10 +73,10 @@ async def open_interrupts(client: Face, thread_id: str, **where: Any) -> dict[An
 async def test_an_interrupt_is_answered_and_its_graph_goes_on(
     client: Face, blocking_saver: TuskPointSaver, thread_id: str, answer: Any
 ) -> None:
-    graph = graph_of(blocking_saver, ask=asking({"question": "go on?"}))
+    graph = graph_of(blocking_saver, ask=asking({"question": "proceed?"}))
     await go_on(graph, thread_id, {"log": []})
     (waiting,) = await client.call("interrupts", thread_id)
-    assert waiting.value == {"question": "go on?"}
+    assert waiting.value == {"question": "proceed?"}
     assert waiting.interrupt_id == graph.get_state(at(thread_id)).interrupts[0].id
     assert await client.call("answer", thread_id, answer) == waiting.checkpoint_id
     assert await go_on(graph, thread_id) == [[answer]]
@@ -108,13 +108,13 @@ async def test_a_task_that_asks_again_is_answered_again(
 
 
 class Watched:
-    """A graph, run to where it waits or ends, and what the service says of its thread."""
+    """A graph, run until it waits or ends, and the service's view of its thread."""
 
     def __init__(self, client: Face, graph: Any, thread_id: str) -> None:
         self._client, self._graph, self._thread_id = client, graph, thread_id
 
     async def run(self, turn: Any = None) -> list[Any]:
-        """Go on; return what is asked then, which the service must know."""
+        """Continue the graph; return the open questions, which the service must know."""
         await self._graph.ainvoke(turn, at(self._thread_id))
         state = await self._graph.aget_state(at(self._thread_id))
         open_ = [interrupt.value for task in state.tasks for interrupt in task.interrupts]
@@ -195,7 +195,7 @@ async def test_several_that_wait_are_answered_by_their_ids(
     )
     with pytest.raises(PreconditionFailed, match="'no such'"):
         await client.call("answer", thread_id, "x", interrupt_id="no such")
-    # LangGraph refuses one answer for several too.
+    # LangGraph also refuses one answer for several interrupts.
     with pytest.raises(RuntimeError, match="multiple pending interrupts"):
         await go_on(graph, thread_id, Command(resume="x"))
 

@@ -20,7 +20,7 @@ def run(request: pytest.FixtureRequest, saver: TuskPointSaver, thread_id: str) -
 
 
 async def continued(run: Run) -> None:
-    """Check that a turn of the graph has the log that was saved, and its own entries."""
+    """Check that a turn of the graph has the saved log, and its own entries."""
     assert (await run.state()).values["log"] == ["saved"]
     result = await run.invoke({"topic": "next", "log": ["asked"]})
     assert result["topic"] == "next"

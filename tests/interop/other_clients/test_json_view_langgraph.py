@@ -1,4 +1,4 @@
-"""Checkpoints of LangGraph are read, and their interrupts answered, from any language."""
+"""Clients of any language can read LangGraph's checkpoints, and answer their interrupts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ..graphs import delta_graph
 from ..saver_arguments import at
 
 NO_TASK = str(uuid.UUID(int=0))
-"""The task that LangGraph files input and resume values of the whole graph under."""
+"""Task that LangGraph records the input and the resume values of the whole graph under."""
 
 INTERRUPTED = thread_pb2.THREAD_STATE_INTERRUPTED
 FAILED = thread_pb2.THREAD_STATE_FAILED
@@ -93,7 +93,7 @@ def asking_graph(saver: TuskPointSaver) -> Any:
         }
 
     def ask(state: State) -> dict[str, Any]:
-        return {"answer": interrupt({"question": "go on?"})}
+        return {"answer": interrupt({"question": "proceed?"})}
 
     graph = StateGraph(State)
     graph.add_node("plan", plan)
@@ -191,7 +191,7 @@ def test_an_interrupted_thread_is_found_and_answered_from_any_language(
     (interrupt_write,) = [write for write in waiting.writes if write.channel == "__interrupt__"]
     (question,) = json.loads(interrupt_write.value.data)
     assert question["$type"] == "langgraph.types.Interrupt"
-    assert question["value"] == {"question": "go on?"}
+    assert question["value"] == {"question": "proceed?"}
 
     answer = {"approved": True, "by": "é"}
     resume = value_pb2.PendingWrite(task_id=NO_TASK, channel="__resume__", value=as_json(answer))

@@ -1,4 +1,4 @@
-"""What the steps of interop scenarios do, with the Python client: see `scenarios/README.md`."""
+"""Steps of the interop scenarios, run with the Python client: see `scenarios/README.md`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _DURABILITIES: dict[str, Literal["journaled", "certified"]] = {
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Where things are.
+    """Addresses and credentials for a client.
 
     Attributes:
         client: Name of the client that plays.
-        target: The server, which speaks TLS.
-        ca_file: Certificate of who signed the server's.
-        tokens: Identity to its token.
-        dead_target: An address where nothing listens.
+        target: Address of the server, which uses TLS.
+        ca_file: Certificate of the authority that signed the server's certificate.
+        tokens: Token of each identity.
+        dead_target: An address without a listener.
     """
 
     client: str
@@ -47,7 +47,7 @@ class World:
 
     @classmethod
     def read(cls, path: Path) -> World:
-        """Return what a file says."""
+        """Read a world from a file."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
@@ -60,7 +60,7 @@ class Player:
     _channels: list[grpc.Channel] = field(default_factory=list)
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for client in self._clients.values():
             client.close()
         for channel in self._channels:

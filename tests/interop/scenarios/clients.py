@@ -1,4 +1,4 @@
-"""The clients that play interop scenarios: how each is built and run, if that is possible here."""
+"""The clients that play interop scenarios, with the build and the command of each."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PLAY_SECONDS = 240
 BUILD_SECONDS = 500
 DEAD_TARGET = "localhost:1"
 LACKING = 3
-"""Exit status of tools/node_modules.sh where Node is missing."""
+"""Exit status of tools/node_modules.sh on a machine without Node."""
 
 _TYPESCRIPT = ROOT / "clients" / "typescript"
 _GO = ROOT / "clients" / "go"
 
 
 class CannotBuildError(Exception):
-    """A requirement of a client is missing here; the text names it."""
+    """A requirement of a client is missing on this machine; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class ScenarioClient:
     """A client and its runner.
 
     Attributes:
-        name: What the world calls it.
-        build: Builds the runner in a directory if need be, and returns its command.
+        name: Name of the client in a world.
+        build: Builds the runner in a directory if necessary, and returns its command.
     """
 
     name: str
@@ -77,7 +77,7 @@ CLIENTS = (
 
 
 def world_of(client: str, server: SecureServer) -> World:
-    """Return where things are for one client."""
+    """Return the addresses and credentials for a client."""
     return World(
         client=client,
         target=server.target,

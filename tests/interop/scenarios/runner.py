@@ -61,7 +61,7 @@ def play(player: Player, scenario: Json) -> Json:
 
 
 def play_step(player: Player, step: Json, variables: dict[str, Json]) -> str:
-    """Play a step and bind its variables; return what went wrong, or nothing."""
+    """Play a step and bind its variables; return an error message, or an empty text."""
     filled = {
         key: value if key == "bind" else fill(value, variables) for key, value in step.items()
     }
@@ -81,7 +81,7 @@ def play_step(player: Player, step: Json, variables: dict[str, Json]) -> str:
 
 
 def _unlike(expected: Json, error: TuskPointError) -> str:
-    """Return how an error differs from what was expected, or nothing."""
+    """Return the difference between an error and the expected error, or an empty text."""
     reported = {
         "status": error.status,
         "reason": error.reason,

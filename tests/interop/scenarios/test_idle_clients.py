@@ -1,8 +1,8 @@
-"""A client whose watch has no news keeps the connection that it opened.
+"""A client whose watch has no news keeps its connection.
 
-`make soak-idle` waits for five minutes, in which each client pings as it does in production. By
-default the test waits for a second; tests/integration/api/test_keepalive.py has the pings of five
-minutes in a second.
+`make soak-idle` waits for five minutes, in which each client pings as in production. By default the
+test waits for a second; tests/integration/api/test_keepalive.py sends the pings of five minutes
+within a second.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureServer]:
 
 
 def connections(server: SecureServer) -> set[str]:
-    """Return the addresses, as Linux writes them, that are connected to a server."""
+    """Return the addresses connected to a server, in the format of Linux."""
     port, established = f"{int(server.target.rpartition(':')[2]):04X}", "01"
     addresses = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

@@ -1,4 +1,4 @@
-"""Every client plays the same scenarios against the same server, and hands a run to the next."""
+"""Every client plays the same scenarios on the same server, and hands a run to the next client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATE = {
     "nested": {"deep": [None, True, {"n": -7}]},
 }
 
-# Compiling a client for the first time takes its time.
+# The first compilation of a client takes long.
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.timeout(900)]
 
 Step = dict[str, Any]
@@ -68,7 +68,8 @@ def test_every_scenario_holds(
 
 
 def test_a_run_is_handed_from_language_to_language(server: SecureServer, directory: Path) -> None:
-    """Each client adopts what the one before handed off, and goes on; Python gets it back."""
+    """Each client adopts the hand-off of the client before it, and continues; Python gets it
+    back."""
     names = ("python", "go", "typescript", "python")
     commands = {client.name: built(client, directory) for client in CLIENTS if client.name in names}
     state: dict[str, Any] = dict(STATE)
@@ -86,7 +87,7 @@ def test_a_run_is_handed_from_language_to_language(server: SecureServer, directo
 def test_a_thread_is_driven_by_every_language(
     first: str, server: SecureServer, directory: Path
 ) -> None:
-    """Each client goes on with the kind of versions that the first one gave the thread."""
+    """Each client continues with the kind of versions that the first client gave the thread."""
     names = (first, "typescript", "python", "go")
     commands = {client.name: built(client, directory) for client in CLIENTS if client.name in names}
     thread_id = f"shared-{first}"
@@ -105,7 +106,7 @@ def test_a_thread_is_driven_by_every_language(
 
 
 def saving(thread_id: str, state: dict[str, Any]) -> list[Step]:
-    """Return the steps that save a state and read its channels as they are stored."""
+    """Return steps that save a state and read its stored channels."""
     return [
         {"do": "save", "with": {"thread_id": thread_id, "state": state}},
         {
@@ -117,7 +118,7 @@ def saving(thread_id: str, state: dict[str, Any]) -> list[Step]:
 
 
 def adopting(descriptor: dict[str, str], thread_id: str, state: dict[str, Any]) -> list[Step]:
-    """Return the steps that adopt a hand-off, and expect exactly a state."""
+    """Return steps that adopt a hand-off, and expect exactly this state."""
     return [
         {
             "do": "adopt",
@@ -138,13 +139,13 @@ def adopting(descriptor: dict[str, str], thread_id: str, state: dict[str, Any]) 
 
 
 def going_on(thread_id: str, state: dict[str, Any]) -> list[Step]:
-    """Return the steps that save a state and hand it off."""
+    """Return steps that save a state and hand it off."""
     return [
-        {"do": "save", "with": {"thread_id": thread_id, "state": state, "summary": "Went on."}},
+        {"do": "save", "with": {"thread_id": thread_id, "state": state, "summary": "Continued."}},
         {
             "do": "handoff",
             "with": {"thread_id": thread_id, "to_agent": "the next"},
-            "expect": {"thread_id": thread_id, "to_agent": "the next", "summary": "Went on."},
+            "expect": {"thread_id": thread_id, "to_agent": "the next", "summary": "Continued."},
             "bind": {"descriptor": ""},
         },
     ]
@@ -158,7 +159,7 @@ def played(
     steps: list[Step],
     variable: str,
 ) -> Any:
-    """Let a client play steps, and return what they bound to a variable."""
+    """Let a client play steps, and return the value that they bound to a variable."""
     scenario = {"name": "a leg of the relay", "steps": steps, "export": [variable]}
     file = directory / "relay.json"
     document = {"format": FORMAT, "scenarios": [scenario]}

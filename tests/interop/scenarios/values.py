@@ -1,6 +1,6 @@
-"""The values of interop scenarios: variables and made values put in, results matched.
+"""Values of interop scenarios: fills in variables and generated values, and matches results.
 
-What the forms mean is in `scenarios/README.md`.
+`scenarios/README.md` defines the forms.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _WHOLE = re.compile(r"\$([a-z_]+)")
 _INSIDE = re.compile(r"\$\$|\$\{([a-z_]+)\}")
 
 Json = Any
-"""What `json.loads` returns."""
+"""A value that `json.loads` returns."""
 
 
 class Mismatch(Exception):
-    """A result is not what was expected; its text says where and how."""
+    """A result differs from the expected one; the text says where and how."""
 
 
 def fill(value: Json, variables: Mapping[str, Json]) -> Json:
-    """Return a value with its variables and made values put in.
+    """Return a value with its variables and generated values filled in.
 
     Raises:
-        KeyError: It names an unknown variable.
+        KeyError: The value names an unknown variable.
     """
     if isinstance(value, str):
         return _fill_text(value, variables)
@@ -53,17 +53,18 @@ def _fill_text(text: str, variables: Mapping[str, Json]) -> Json:
 
 
 def at(result: Json, path: str) -> Json:
-    """Return the value at a path such as "checkpoint.ref" or "0.thread_id"; all, if empty."""
+    """Return the value at a path such as "checkpoint.ref" or "0.thread_id"; an empty path means
+    all."""
     for step in path.split(".") if path else ():
         result = result[int(step)] if isinstance(result, list) else result[step]
     return result
 
 
 def check(expected: Json, actual: Json, where: str = "result") -> None:
-    """Pass if a result matches.
+    """Return if a result matches.
 
     Raises:
-        Mismatch: It does not.
+        Mismatch: The result does not match.
     """
     if isinstance(expected, dict):
         _check_object(expected, actual, where)

@@ -1,4 +1,4 @@
-"""Graphs of the Agent Server that the tests run."""
+"""Graphs that the Agent Server of the tests runs."""
 
 import asyncio
 import operator
@@ -10,13 +10,13 @@ from langgraph.types import interrupt
 
 
 class State(TypedDict):
-    """What was said, oldest first."""
+    """The messages of a conversation, oldest first."""
 
     said: Annotated[list[str], operator.add]
 
 
 def draft(state: State) -> State:
-    """Answer what was said last."""
+    """Answer the last message."""
     return {"said": [f"draft of {state['said'][-1]}"]}
 
 
@@ -26,7 +26,7 @@ def approve(state: State) -> State:
 
 
 async def wait(state: State) -> State:
-    """Wait for ever if that was asked for, and say so."""
+    """Wait for ever if the last message asks for it, and report the wait."""
     if state["said"][-2] == "wait":
         get_stream_writer()("waiting")
         await asyncio.Event().wait()
@@ -34,12 +34,12 @@ async def wait(state: State) -> State:
 
 
 async def ask(state: State) -> State:
-    """Ask in a graph below this one, which has checkpoints of its own."""
+    """Ask in a subgraph that has its own checkpoints."""
     return {"said": (await clerk.ainvoke(state))["said"][len(state["said"]) :]}
 
 
 async def remember(state: State) -> State:
-    """Put what was said last into the store."""
+    """Put the last message into the store."""
     await get_store().aput(("said",), state["said"][-1], {"by": "remember"})
     return {"said": []}
 
