@@ -25,11 +25,8 @@ NOT_HELD = {
     "docs/threads/": ALL,
     "server/src/": COMMENTS,
     "tests/contract/": ALL,
-    "tests/frameworks/": ALL,
     "tests/integration/": ALL,
-    "tests/interop/": ALL,
     "tests/kit/": ALL,
-    "tests/pages/": ALL,
     "tests/unit/": ALL,
 }
 """Folders and pages that are not checked yet: all their texts, or only comments and docstrings.

@@ -1,8 +1,8 @@
-"""The programs of this repository on a command line of a page, as far as they can run in a test.
+"""This repository's programs on a command line of a page, as far as they can run in a test.
 
-A command that needs a cloud, another machine or a name that the reader fills in checks its options
-and does nothing else. So does a program that serves in the foreground, because nothing would end
-it: a server checks its settings as `tuskpoint-server config --check` does.
+If a command needs a cloud, another machine or a name that the reader fills in, the program only
+checks its options. So does a program that serves in the foreground, because nothing would end it: a
+server checks its settings as `tuskpoint-server config --check` does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 from typer.core import TyperCommand
 
 SERVES = "PAGE_SERVES"
-"""Variable with which a program serves, because the page starts it in the background."""
+"""Variable that lets a program serve, because the page starts it in the background."""
 PLACEHOLDER = re.compile(r"(^|[=/@])[A-Z][A-Z_]+($|[/@])|\.\.\.|…")
-"""What the reader of a page replaces by a name of their own."""
+"""A placeholder that the reader of a page replaces with a name."""
 ELSEWHERE = re.compile(
     r"(s3|gs|az|postgresql)://|https?://(?!127\.0\.0\.1|localhost)|\.example\b|"
     + PLACEHOLDER.pattern
@@ -34,7 +34,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
 
 
 def names() -> list[str]:
-    """Return the programs."""
+    """Return the names of the programs."""
     return list(_PROGRAMS)
 
 
@@ -91,7 +91,7 @@ def _emulator(name: str, arguments: list[str]) -> int:
 
 
 def _elsewhere(arguments: Sequence[str], pattern: re.Pattern[str] = ELSEWHERE) -> bool:
-    """Whether a command needs something that a test does not have."""
+    """Return whether a command needs something that a test does not have."""
     variables = [text for name, text in os.environ.items() if name.startswith(_VARIABLES)]
     return any(pattern.search(word) for word in (*arguments, *variables))
 

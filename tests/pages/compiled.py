@@ -1,4 +1,4 @@
-"""Programs of pages in TypeScript and Go, compiled all at once."""
+"""TypeScript and Go programs of pages, compiled all at once."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ exec node "${{2%.mts}}.mjs"
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compiler made.
+    """The outcome of a compiler.
 
     Attributes:
-        folder: Has a program for each source, of the same name without its ending.
-        errors: What the compiler printed, a line each.
+        folder: Folder with the compiled program of each source, of the same name without the
+            suffix.
+        errors: Lines that the compiler printed.
     """
 
     folder: Path
@@ -65,7 +66,8 @@ def skip_without_go() -> None:
 
 
 def link_modules(folder: Path) -> None:
-    """Let programs in a folder import the client and the packages that it is tested with."""
+    """Let programs in a folder import the client and the packages that the client is tested
+    with."""
     if not (TYPESCRIPT / "dist/index.js").is_file():
         build = ["npm", "run", "--silent", "build", "--", "--noCheck"]
         subprocess.run(build, cwd=TYPESCRIPT, check=True)
@@ -78,7 +80,7 @@ def link_modules(folder: Path) -> None:
 
 
 def typescript(sources: Mapping[str, str], folder: Path) -> Compiled:
-    """Check the types of programs, and make programs of them that Node runs."""
+    """Check the types of programs, and compile the programs for Node."""
     link_modules(folder)
     for name, text in sources.items():
         (folder / f"{name}.mts").write_text(text)
@@ -92,7 +94,7 @@ def typescript(sources: Mapping[str, str], folder: Path) -> Compiled:
 
 
 def go(sources: Mapping[str, str], folder: Path) -> Compiled:
-    """Build programs as if they were in the module of the client, whose packages are there."""
+    """Build programs as if they were in the module of the client, whose packages are installed."""
     overlay = {}
     for name, text in sources.items():
         (folder / f"{name}.go").write_text(text)

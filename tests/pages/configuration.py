@@ -1,4 +1,4 @@
-"""Configuration on pages, each read by what reads it in service."""
+"""Checks of configuration on pages, each with the parser that reads it in production."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(language: str, text: str, folder: Path) -> None:
     Args:
         language: A key of `CHECKS`.
         text: The block.
-        folder: Where files may be written.
+        folder: Folder for temporary files.
     """
     CHECKS[language](text, folder)
 
@@ -43,7 +43,7 @@ def _json_lines(text: str, _: Path) -> None:
 
 
 def _yaml(text: str, _: Path) -> None:
-    """Read YAML; a mapping that names no other format is values of the chart."""
+    """Read YAML; a mapping that names no other format has values of the chart."""
     for document in yaml.safe_load_all(text):
         assert isinstance(document, dict), f"no mapping: {document!r}"
         if not {"apiVersion", "services", "name", "groups", "jobs", "on"} & document.keys():
@@ -52,7 +52,8 @@ def _yaml(text: str, _: Path) -> None:
 
 
 def _unknown(values: Mapping[str, object], known: Mapping[str, object]) -> list[str]:
-    """Return the values that a chart does not have; an empty mapping there takes every key."""
+    """Return the values that a chart does not have; an empty mapping in the chart accepts every
+    key."""
     wrong = [key for key in values if key not in known]
     for key, value in values.items():
         below = known.get(key)
@@ -80,7 +81,7 @@ def _ini(text: str, _: Path) -> None:
 
 
 def _nginx(text: str, _: Path) -> None:
-    """Look whether each line of a file for nginx is a whole directive, or opens or ends a block."""
+    """Check that each line of a file for nginx is a whole directive, or opens or ends a block."""
     wrong = [line for line in text.splitlines() if not _NGINX_LINE.fullmatch(line)]
     assert not wrong, wrong
     assert text.count("{") == text.count("}")

@@ -1,4 +1,4 @@
-"""What the blocks of all pages have in common, and which test reads which page."""
+"""Facts about the blocks of all pages, and the test that runs each page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN_TESTS: Mapping[str, str] = {
     "docs/clients/python-client.md": "tests/integration/client/test_client_page.py",
     "docs/threads/command-line*.md": "tools/command_line_page.py",
 }
-"""Pages whose blocks a test of their own runs."""
+"""Pages whose blocks have a separate test."""
 LANGUAGES = {"sh", "text", "python", "ts", "js", "go", *configuration.CHECKS}
 OWN_LANGUAGES = {key: {"console"} for key in ("command-line.md", "command-line-reference.md")}
 """Languages that only the test of a page reads."""
@@ -36,7 +36,7 @@ COMMAND = re.compile(
     r"(?:\S*/)?(?:aws|buf|claude|codex|cp|curl|docker|git|helm|jq|kubectl|make|mv|npm|npx|openssl|"
     r"pip|python3?|sqlite3|systemctl|tuskpoint(?:-\w+)?|zstd) )"
 )
-"""What begins a line that a reader pastes into a shell."""
+"""Start of a line that a reader pastes into a shell."""
 
 
 def pages(root: Path = ROOT) -> list[str]:
@@ -54,7 +54,7 @@ def blocks(page: Path) -> list[markdown.Block]:
 
 
 def programs(language: str) -> dict[str, tuple[str, str]]:
-    """Return the page and the text of each program in a language, by a name of its own."""
+    """Return the page and the text of each program in a language, by a unique name."""
     return {
         program_name(page, number): (page, block.text)
         for page in pages()
@@ -64,17 +64,19 @@ def programs(language: str) -> dict[str, tuple[str, str]]:
 
 
 def program_name(page: str, number: int | str) -> str:
-    """Return the name of a block of a page, counted from 0; without one, how all of them begin."""
+    """Return the name of a block of a page, counted from 0; without a number, return the names'
+    prefix."""
     return re.sub(r"\W", "_", f"{page}_{number}")
 
 
 def has_own_test(page: str) -> bool:
-    """Whether another test runs the blocks of a page."""
+    """Return whether another test runs the blocks of a page."""
     return any(fnmatch(page, pattern) for pattern in OWN_TESTS)
 
 
 def environment_of(page: str) -> Environment | None:
-    """Return the environment of the framework that a page is about, if it is about one."""
+    """Return the environment of the framework that a page describes; return `None` for other
+    pages."""
     name = Path(page).stem.replace("-", "_") if page.startswith("docs/agents/") else ""
     return next((each for each in ENVIRONMENTS if name in each.adapters), None)
 
@@ -86,7 +88,7 @@ def lacking_programs(page: str) -> list[str]:
 
 
 def unreadable(page: Path) -> Iterator[str]:
-    """Yield what is wrong with the blocks of a page before anything runs."""
+    """Yield the errors of a page's blocks that show before a block runs."""
     own = OWN_LANGUAGES.get(page.name, set())
     for number, block in enumerate(blocks(page), 1):
         place = f"{page.name}, block {number}"
@@ -101,7 +103,7 @@ def unreadable(page: Path) -> Iterator[str]:
 
 
 def undefined_names(files: Mapping[str, str], folder: Path) -> list[str]:
-    """Return the undefined names and errors of syntax in Python programs.
+    """Return the undefined names and syntax errors in Python programs.
 
     Args:
         files: The programs by name.

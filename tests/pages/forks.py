@@ -1,4 +1,4 @@
-"""Python programs of pages, each in a fork of one process that has imported what they import.
+"""Runs Python programs of pages, each in a fork of a process that has imported their modules.
 
     python -m tests.pages.forks SOCKET
 
@@ -51,7 +51,7 @@ IMPORTED = (
 
 
 class _Program:
-    """A program that runs, and the stand-in that waits for its end."""
+    """A running program, and the stand-in that waits for its end."""
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
@@ -62,7 +62,7 @@ class _Program:
         self.pid = 0
 
     def become(self) -> int:
-        """Be the program, in the process that was forked for it; return its exit code."""
+        """Run the program in the process that was forked for it; return its exit code."""
         for number, stream in enumerate(self.streams):
             os.dup2(stream, number)
             os.close(stream)
@@ -81,16 +81,16 @@ class _Program:
         return checked_options.run(self.name, self.arguments)
 
     def tell(self, code: int) -> None:
-        """Tell the stand-in how the program ended."""
+        """Tell the stand-in the exit code of the program."""
         try:
             self.link.sendall(b"%d\n" % code)
         except BrokenPipeError:
-            pass  # the stand-in was killed
+            pass  # The stand-in was killed.
         self.link.close()
 
 
 def _python(arguments: Sequence[str]) -> int:
-    """Run what follows `python` on a command line."""
+    """Run the arguments of `python` on a command line."""
     options = [word for word in arguments[:1] if word.startswith("-") and word != "-"]
     rest = list(arguments[1:])
     sys.argv = [options[0], *rest] if options else list(arguments)
@@ -109,7 +109,7 @@ def _python(arguments: Sequence[str]) -> int:
 
 
 def serve(address: str) -> None:
-    """Run programs until standard input ends; leaves it also as a program that ends."""
+    """Run programs until standard input ends; a forked program leaves this function, too."""
     running: dict[socket.socket, _Program] = {}
     woken, wake = socket.socketpair()
     for end in (woken, wake):
@@ -145,7 +145,8 @@ def serve(address: str) -> None:
                     asked = link.recv(16)
                     os.kill(running[link].pid, int(asked) if asked else signal.SIGKILL)
                     if not asked:
-                        # Nobody waits for its end; the process is reaped all the same.
+                        # No stand-in waits for the program's end; the process is reaped
+                        # nevertheless.
                         del running[link]
                         link.close()
         for program in running.values():
@@ -153,7 +154,7 @@ def serve(address: str) -> None:
 
 
 def _reap(running: dict[socket.socket, _Program]) -> None:
-    """Tell each stand-in whose program ended."""
+    """Reap the ended programs, and tell the stand-in of each."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -168,7 +169,7 @@ def _reap(running: dict[socket.socket, _Program]) -> None:
 
 
 def main() -> None:
-    """Import, then serve."""
+    """Import the modules, then serve."""
     for name in IMPORTED:
         __import__(name)
     gc.collect()

@@ -20,13 +20,15 @@ from tools.stubs import ROOT
 
 BLOCK_SECONDS = 240
 PAGE_SECONDS = 900
-"""A page starts up to ten programs; a loaded machine takes half a minute for each."""
+"""Limit for a page: it starts up to ten programs, and a loaded machine needs half a minute for
+each."""
 ADDRESS = re.compile(r"127\.0\.0\.1:(739\d|31415|8000)\b")
 SYSTEM_PATH = re.compile(r"(?<![\w.~}$/-])/(?:backup|etc|mnt|opt|run|srv|var)/(?=\w)")
-"""Where a page writes what a test must not write there."""
+"""Start of a path outside of the folder that a page writes to and a test must not."""
 _DONE = "\x1e"
 WORDS = r"(?:[^\n&]|\\\n|&[&>\d])*?"
-"""The rest of a command, which may have several lines, up to the "&" that has it run behind."""
+"""The rest of a command, which may have several lines, up to the "&" that starts it in the
+background."""
 _STARTED_SERVER = re.compile(
     rf"(?m)^({WORDS}tuskpoint-server\b(?:{WORDS} --(?:listen|port) (\S+))?{WORDS}&)(?= |$)"
 )
@@ -38,24 +40,25 @@ await_server() { until (: < "/dev/tcp/127.0.0.1/$1") 2> /dev/null; do sleep 0.1;
 
 @cache
 def ports_of(page: str) -> dict[str, int]:
-    """Return the ports that take the place of those of a page, as they are asked for."""
+    """Return free ports by the ports of the page that they replace, chosen at the first use."""
     return defaultdict(unused_port)
 
 
 def with_own_ports(page: str, text: str) -> str:
-    """Return a text of a page with the ports that it has here."""
+    """Return a text of a page with the free ports in place of its ports."""
     return ADDRESS.sub(lambda found: f"127.0.0.1:{ports_of(page)[found[1]]}", text)
 
 
 class Reader:
-    """Writes the files of a page, runs its commands, and compares what they print with the page.
+    """Writes the files of a page, runs its commands, and compares their output with the page.
 
-    A block in `sh` is run. A block in `text` after it is what the commands print: each of its lines
-    comes in that order, and "…" stands for any text. A block without a language is not for pasting.
+    A block in `sh` is run. A block in `text` after it is the output of the commands: each of its
+    lines must come in that order, and "…" stands for any text. A block without a language is not
+    for pasting.
 
     Attributes:
-        folder: Where the reader works.
-        block_seconds: How long a block may take.
+        folder: The working folder of the reader.
+        block_seconds: Most seconds that a block may take.
     """
 
     block_seconds: float = BLOCK_SECONDS
@@ -104,16 +107,16 @@ class Reader:
         return record.read_text().splitlines() if record.exists() else []
 
     def has_program(self, name: str, script: str = "#!/bin/sh\n") -> None:
-        """Put a program before all others of its name; without a script it does nothing."""
+        """Put a program first in PATH; without a script, the program does nothing."""
         program = self._programs / name
         program.write_text(script)
         program.chmod(0o755)
 
     def follow(self, *headings: str) -> str:
-        """Do what the sections with these headings say; return what their commands printed.
+        """Follow the sections with these headings; return the output of their commands.
 
-        An empty heading means what the page has before its first section. No heading at all means
-        the whole page.
+        An empty heading means the part of the page before its first section. No heading at all
+        means the whole page.
         """
         headings = headings or tuple(dict.fromkeys(block.heading for block in self._blocks))
         known = {block.heading for block in self._blocks}
@@ -125,7 +128,7 @@ class Reader:
         return everything
 
     def _take(self, block: markdown.Block) -> str:
-        """Do with a block what a reader does; return what was printed."""
+        """Follow a block; return its output."""
         text = self._localized(block.text)
         if block.file:
             file = self.folder / self._localized(block.file)
@@ -142,15 +145,15 @@ class Reader:
         return ""
 
     def _take_other(self, block: markdown.Block, text: str) -> str:
-        """Do with a block in another language what a reader does; return what was printed."""
+        """Follow a block in another language; return its output."""
         raise AssertionError(f"{self._page}: a block in {block.language} has no file name")
 
     def address(self, port: str) -> str:
-        """Return the address that takes the place of 127.0.0.1 with this port of the page."""
+        """Return the address that replaces 127.0.0.1 with this port of the page."""
         return f"127.0.0.1:{self._ports[port]}"
 
     def _localized(self, text: str) -> str:
-        """Return a text with ports that are free here, and paths of the system in the folder."""
+        """Return a text with free ports, and with system paths moved into the folder."""
         text = SYSTEM_PATH.sub(lambda found: f"{self.folder}/system{found[0]}", text)
         ports = f"--port {self._ports['7390']} --http-port {self._ports['7391']}"
         text = text.replace("tuskpoint-server dev", f"tuskpoint-server dev {ports}")
@@ -158,7 +161,8 @@ class Reader:
 
     def _run(self, commands: str) -> str:
         block = self.folder / ".block.sh"
-        # A block that fails at its end fails once. A person sees that a server listens.
+        # With the ":" at the end, a failed last command is recorded once, and not again for the
+        # sourced file. The wait replaces a person who sees that a server listens.
         block.write_text(f"{_STARTED_SERVER.sub(self._then_await, commands)}\n:\n")
         self._send(f". ./{block.name} < /dev/null\nprintf '{_DONE}\\n'\n")
         watchdog = threading.Timer(self.block_seconds, os.killpg, (self._shell.pid, signal.SIGKILL))
@@ -183,7 +187,7 @@ class Reader:
 
 
 def prints(shown: str, printed: str) -> bool:
-    """Whether each line that a page shows was printed, in that order."""
+    """Return whether each line that a page shows was printed, in that order."""
     rest = iter(printed.splitlines())
     return all(
         any(re.fullmatch(".*".join(map(re.escape, line.split("…"))), other) for other in rest)

@@ -1,4 +1,4 @@
-"""Every code block of every page runs, or is checked as what it is."""
+"""Every code block of every page runs, or is checked by its language."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tools.stubs import ROOT
 
 PAGES = pages()
 FRAMEWORKS = os.environ.get("TUSKPOINT_FRAMEWORKS", "").split()
-"""Environments of frameworks that this run may use; tools/frameworks.py makes them."""
+"""Environments of frameworks that this run may use; tools/frameworks.py creates them."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def undefined(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def wrong(page: str, undefined: list[str]) -> list[str]:
-    """Return what is wrong with a page before anything runs."""
+    """Return the errors of a page that show before a block runs."""
     return [
         *unreadable(ROOT / page),
         *(line for line in undefined if line.startswith(program_name(page, ""))),
@@ -65,7 +65,7 @@ def wrong(page: str, undefined: list[str]) -> list[str]:
 
 
 def localized(language: str) -> dict[str, str]:
-    """Return the programs in a language with the ports that their pages have here."""
+    """Return the programs in a language with free ports in place of their pages' ports."""
     return {name: with_own_ports(page, text) for name, (page, text) in programs(language).items()}
 
 

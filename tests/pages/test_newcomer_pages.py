@@ -1,4 +1,4 @@
-"""Pages that a newcomer reads: code that the reader pastes, lists of pages, sizes, settings."""
+"""Pages for newcomers: their code runs, and their lists, sizes and settings are right."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_page_is_short(name: str) -> None:
 
 
 def test_the_client_of_a_checkout_is_installed_before_the_server() -> None:
-    """The server requires the client, which pip looks for on the registry otherwise."""
+    """The server requires the client; otherwise pip looks for the client in the registry."""
     lines = [
         line
         for file in (ROOT / "docs").rglob("*.md")

@@ -1,4 +1,4 @@
-"""The quickstart does what it says, from an empty folder to an agent that was killed."""
+"""The quickstart works as shown, from an empty folder to an agent that was killed."""
 
 from __future__ import annotations
 
@@ -44,10 +44,11 @@ def test_each_language_continues_the_thread(
     if not (TYPESCRIPT / "node_modules/.bin/tsc").exists():
         pytest.skip("needs the packages of the TypeScript client: make node-modules")
     if shutil.which("go") is None:
-        pytest.skip("needs go on PATH")
+        pytest.skip("needs the go command in PATH")
     if not (TYPESCRIPT / "dist/index.js").is_file():
         subprocess.run(["npm", "run", "--silent", "build"], cwd=TYPESCRIPT, check=True)
-    monkeypatch.setenv("GOSUMDB", "off")  # the modules are in Go's cache; nothing is looked up
+    # The modules are in Go's cache, so go must not look them up.
+    monkeypatch.setenv("GOSUMDB", "off")
     with Reader(PAGE, tmp_path) as reader:
         reader.has_program("npm")
         reader.has_program("npx", NODE_RUNS_TYPESCRIPT)

@@ -1,4 +1,4 @@
-"""The reader of pages notices what a page has wrong."""
+"""The reader of pages notices errors of a page."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ cat in/hello.txt
 never run
 ```
 
-## Go on
+## Continue
 
 ```sh
 echo $place; false
@@ -48,7 +48,7 @@ def test_blocks_share_a_shell_and_failures_are_named(tmp_path: Path) -> None:
     with reader_of(tmp_path, "h…o") as reader:
         assert reader.follow("Greet") == "hello\n"
         assert reader.failed == []
-        assert reader.follow("Go on") == "world\n"
+        assert reader.follow("Continue") == "world\n"
         assert reader.failed == ["false (1)"]
 
 

@@ -1,4 +1,4 @@
-"""The README: its quickstart runs, and its promises have the words of the page of all promises."""
+"""The README: its quickstart runs, and its promises have the words of the promises page."""
 
 from __future__ import annotations
 

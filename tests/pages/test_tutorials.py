@@ -1,4 +1,4 @@
-"""The program of each tutorial does what its page shows."""
+"""The program of each tutorial prints what its page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page has wrong is noticed."""
+"""The reader of whole pages notices errors of a page."""
 
 from __future__ import annotations
 

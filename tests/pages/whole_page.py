@@ -1,4 +1,4 @@
-"""A reader who does everything that a page says, on a machine without accounts and clusters."""
+"""A reader who follows a whole page, on a machine without accounts and clusters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ABSENT = (
         "vault",
     ),
 )
-"""Programs that a machine may lack, or that act on more than a folder."""
+"""Programs that a machine may lack, or that change more than a folder."""
 PYTHONS = ("python", "python3")
 ONLY_LOCAL = """\
 #!/bin/sh
@@ -90,7 +90,7 @@ _STARTS_SERVER = re.compile(rf"(?m)\btuskpoint-server\b{WORDS}&(?: |$)")
 
 @contextmanager
 def forking(folder: Path) -> Iterator[Path]:
-    """Run the process that programs are forked off; yield its address."""
+    """Run the process that forks programs; yield its address."""
     address = folder / "forks"
     with subprocess.Popen(
         [sys.executable, "-m", "tests.pages.forks", str(address)],
@@ -108,14 +108,14 @@ def forking(folder: Path) -> Iterator[Path]:
 
 
 class WholePage(Reader):
-    """Does what a page says, with stand-ins for programs that need an account or a cluster.
+    """Follows a page, with stand-ins for programs that need an account or a cluster.
 
     Args:
         page: The page.
-        folder: Where the reader works.
-        programs: Address of the process that programs are forked off.
-        compiled: The programs of all pages in the other languages that the page has.
-        python: Interpreter of the environment that the page needs, unless it is this one.
+        folder: The working folder of the reader.
+        programs: Address of the process that forks programs.
+        compiled: The programs of all pages in the other languages of this page.
+        python: Interpreter of the environment that the page needs, if it is another one.
     """
 
     block_seconds = 30.0
@@ -141,7 +141,7 @@ class WholePage(Reader):
         return self
 
     def _prepare(self) -> None:
-        """Make the machine on which a reader begins the page."""
+        """Prepare the machine that the page assumes."""
         self._put_programs()
         if {"js", "ts"} & {block.language for block in self._blocks}:
             link_modules(self.folder)
@@ -150,7 +150,7 @@ class WholePage(Reader):
         for name in {*CHECKOUT.findall(text)}:
             shutil.copytree(ROOT / name, self.folder / name, symlinks=True, ignore=_built)
         if self._python:
-            self.block_seconds = BLOCK_SECONDS  # frameworks are slow to import
+            self.block_seconds = BLOCK_SECONDS  # Frameworks are slow to import.
             self.has_program("claude", SCRIPTED_CLAUDE.format(python=self._python, checkout=ROOT))
             self._send(f'PATH="$PATH:{self._python.parent}"\n')
         address = self.address("7390")
@@ -181,7 +181,7 @@ class WholePage(Reader):
             self.has_program(name, venv)
 
     def _start_server(self) -> None:
-        """Start the server that a page finds: `tuskpoint-server dev`, in the reader's folder."""
+        """Start the server that a page assumes: `tuskpoint-server dev`, in the reader's folder."""
         ports = f"--port {self._ports['7390']} --http-port {self._ports['7391']}"
         serve = f"{checked_options.SERVES}=1 tuskpoint-server dev {ports}"
         ended = self.folder / ".server.ended"
