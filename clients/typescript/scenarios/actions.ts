@@ -49,24 +49,27 @@ async function load(client: Client, given: Given): Promise<Json> {
 }
 
 async function list(client: Client, given: Given): Promise<Json> {
-  const found: Json[] = [];
+  const checkpoints: Json[] = [];
   const limit = given["limit"] as number | undefined;
-  for await (const one of client.list(text(given["thread_id"]), { limit })) {
-    found.push({
-      checkpoint_id: one.checkpointId,
-      parent_id: one.parentCheckpointId,
-      summary: one.summary,
+  for await (const checkpoint of client.list(text(given["thread_id"]), { limit })) {
+    checkpoints.push({
+      checkpoint_id: checkpoint.checkpointId,
+      parent_id: checkpoint.parentCheckpointId,
+      summary: checkpoint.summary,
     });
   }
-  return found;
+  return checkpoints;
 }
 
 async function replay(client: Client, given: Given): Promise<Json> {
-  const found: Json[] = [];
-  for await (const one of client.replay(text(given["thread_id"]))) {
-    found.push({ checkpoint_id: one.checkpointId, state: one.state as Record<string, Json> });
+  const checkpoints: Json[] = [];
+  for await (const checkpoint of client.replay(text(given["thread_id"]))) {
+    checkpoints.push({
+      checkpoint_id: checkpoint.checkpointId,
+      state: checkpoint.state as Record<string, Json>,
+    });
   }
-  return found;
+  return checkpoints;
 }
 
 async function watch(client: Client, given: Given): Promise<Json> {

@@ -83,8 +83,8 @@ export class Player {
 
   /** Close all connections. */
   close(): void {
-    for (const one of [...this.#clients.values(), ...this.#connections.values()]) {
-      one.close();
+    for (const connection of [...this.#clients.values(), ...this.#connections.values()]) {
+      connection.close();
     }
   }
 
@@ -186,7 +186,7 @@ async function* stream<T>(items: readonly T[]): AsyncGenerator<T, void, undefine
 }
 
 function remembered<T>(known: Map<string, T>, key: string, make: () => T): T {
-  const one = known.get(key) ?? make();
-  known.set(key, one);
-  return one;
+  const value = known.get(key) ?? make();
+  known.set(key, value);
+  return value;
 }

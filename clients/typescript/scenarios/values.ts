@@ -34,14 +34,14 @@ export function at(result: Json, path: string): Json {
   if (path === "") {
     return result;
   }
-  let found: Json | undefined = result;
+  let value: Json | undefined = result;
   for (const step of path.split(".")) {
-    found = Array.isArray(found) ? found[Number(step)] : member(found, step);
+    value = Array.isArray(value) ? value[Number(step)] : member(value, step);
   }
-  if (found === undefined) {
+  if (value === undefined) {
     throw new Mismatch(`there is no ${path} in ${shown(result)}`);
   }
-  return found;
+  return value;
 }
 
 /**

@@ -160,11 +160,11 @@ class Reader {
   }
 
   private skip(sign: string): boolean {
-    const found = this.next?.kind === sign;
-    if (found) {
+    const isNext = this.next?.kind === sign;
+    if (isNext) {
       this.next = this.scan();
     }
-    return found;
+    return isNext;
   }
 
   private take(what: string): Token {
@@ -182,12 +182,12 @@ class Reader {
 
   private scan(): Token | undefined {
     TOKEN.lastIndex = this.position;
-    const found = TOKEN.exec(this.text);
-    if (!found) {
+    const match = TOKEN.exec(this.text);
+    if (!match) {
       return this.rest();
     }
     this.position = TOKEN.lastIndex;
-    const [, sign, text, token] = found;
+    const [, sign, text, token] = match;
     const own = sign ?? text ?? token ?? "";
     const kind = sign ?? (text === undefined ? "token" : "text");
     return { kind, text: own, offset: this.position - own.length };

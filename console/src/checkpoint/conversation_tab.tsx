@@ -13,9 +13,9 @@ const PAGE = 50; // messages that are shown at a time
 
 export function ConversationTab({ checkpoint }: { checkpoint: Checkpoint }) {
   const channels = checkpoint.state?.channels;
-  const found = useMemo(() => conversationsOf(channels ?? []), [channels]);
+  const conversations = useMemo(() => conversationsOf(channels ?? []), [channels]);
   const ref = checkpoint.ref;
-  if (found.length === 0) {
+  if (conversations.length === 0) {
     return (
       <Empty title="No channel of this checkpoint holds messages.">
         {hidesValues(channels ?? []) && (
@@ -27,8 +27,8 @@ export function ConversationTab({ checkpoint }: { checkpoint: Checkpoint }) {
   }
   return (
     <>
-      {found.map((one) => (
-        <ConversationView key={one.name} conversation={one} alone={found.length === 1} />
+      {conversations.map((one) => (
+        <ConversationView key={one.name} conversation={one} alone={conversations.length === 1} />
       ))}
     </>
   );

@@ -19,8 +19,8 @@ export function metadataOf({ metadataJson }: Checkpoint): Metadata {
   const json = "json" in whole ? whole.json : null;
   const members = json && typeof json === "object" && !Array.isArray(json) ? json : {};
   const member = (name: string): string => {
-    const found = (members as { [key: string]: Json })[name];
-    return typeof found === "string" || typeof found === "number" ? String(found) : "";
+    const value = (members as { [key: string]: Json })[name];
+    return typeof value === "string" || typeof value === "number" ? String(value) : "";
   };
   return { whole, source: member("source"), step: member("step"), runId: member("run_id") };
 }

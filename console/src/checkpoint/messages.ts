@@ -93,9 +93,9 @@ export function messageOf(item: Json): Message | undefined {
   }
   // Transcripts and events wrap a message with data of the framework.
   for (const inner of [message, content]) {
-    const found = isObject(inner) ? messageOf(inner) : undefined;
-    if (found) {
-      return found;
+    const wrapped = isObject(inner) ? messageOf(inner) : undefined;
+    if (wrapped) {
+      return wrapped;
     }
   }
   return withParts(item) ?? itemOfOpenAI(item);
@@ -103,7 +103,7 @@ export function messageOf(item: Json): Message | undefined {
 
 function spoken(fields: JsonObject, role: string): Message {
   const content = fields["content"] ?? fields["parts"] ?? null;
-  const found: Message = {
+  const message: Message = {
     role: ROLES[role] ?? role,
     name: text(role === "remove" ? fields["id"] : fields["name"]),
     blocks: [],
@@ -113,19 +113,19 @@ function spoken(fields: JsonObject, role: string): Message {
   };
   const blocks = Array.isArray(content) ? content : [content];
   for (const block of blocks) {
-    addBlock(found, block);
+    addBlock(message, block);
   }
-  addCalls(found, fields["tool_calls"]);
-  addCalls(found, fields["invalid_tool_calls"]);
-  return found;
+  addCalls(message, fields["tool_calls"]);
+  addCalls(message, fields["invalid_tool_calls"]);
+  return message;
 }
 
 function addCalls(message: Message, calls: Json | undefined): void {
   for (const call of Array.isArray(calls) ? calls : []) {
-    const found = isObject(call) ? callOf(call) : undefined;
+    const read = isObject(call) ? callOf(call) : undefined;
     // Some providers repeat a call in the content.
-    if (found && !message.calls.some(({ id }) => id !== "" && id === found.id)) {
-      message.calls.push(found);
+    if (read && !message.calls.some(({ id }) => id !== "" && id === read.id)) {
+      message.calls.push(read);
     }
   }
 }
@@ -217,34 +217,34 @@ function withParts({ kind, parts }: JsonObject): Message | undefined {
   if ((kind !== "request" && kind !== "response") || !Array.isArray(parts)) {
     return undefined;
   }
-  const found = spoken({}, kind === "request" ? "human" : "assistant");
+  const message = spoken({}, kind === "request" ? "human" : "assistant");
   for (const part of parts.filter(isObject)) {
     const type = text(part["part_kind"]);
     if (type === "tool-call") {
-      addCalls(found, [part]);
+      addCalls(message, [part]);
     } else if (type === "tool-return" || type === "retry-prompt") {
       const failed = type === "retry-prompt";
-      answered(found, text(part["tool_call_id"]), part["content"] ?? null, failed);
-      found.name = text(part["tool_name"]);
+      answered(message, text(part["tool_call_id"]), part["content"] ?? null, failed);
+      message.name = text(part["tool_name"]);
     } else if (type === "thinking") {
-      found.blocks.push({ kind: "reasoning", text: text(part["content"]) });
+      message.blocks.push({ kind: "reasoning", text: text(part["content"]) });
     } else {
-      found.role = type === "system-prompt" && parts.length === 1 ? "system" : found.role;
+      message.role = type === "system-prompt" && parts.length === 1 ? "system" : message.role;
       for (const block of Array.isArray(part["content"]) ? part["content"] : [part["content"]]) {
-        addBlock(found, block ?? null);
+        addBlock(message, block ?? null);
       }
     }
   }
-  return found;
+  return message;
 }
 
 /** Return an item of the OpenAI Agents SDK that is not a message: a call, its output, a thought. */
 function itemOfOpenAI(item: JsonObject): Message | undefined {
   switch (item["type"]) {
     case "function_call": {
-      const found = spoken({}, "assistant");
-      addCalls(found, [{ ...item, id: text(item["call_id"]) }]);
-      return found;
+      const message = spoken({}, "assistant");
+      addCalls(message, [{ ...item, id: text(item["call_id"]) }]);
+      return message;
     }
     case "function_call_output": {
       const found = spoken({}, "tool");

@@ -25,11 +25,11 @@ export function StateTab({ checkpoint }: { checkpoint: Checkpoint }) {
     [told, difference.data],
   );
   const [words, setWords] = useState("");
-  const found = useMemo(
+  const matching = useMemo(
     () => channels.filter(({ name }) => name.toLowerCase().includes(words.toLowerCase())),
     [channels, words],
   );
-  const [filled, others] = useMemo(() => sorted(found, changed), [found, changed]);
+  const [filled, others] = useMemo(() => sorted(matching, changed), [matching, changed]);
   const parent = parentOf(checkpoint);
   if (channels.length === 0) {
     return <Empty title="This checkpoint has no channels." />;
@@ -55,7 +55,7 @@ export function StateTab({ checkpoint }: { checkpoint: Checkpoint }) {
       {channels.length > MANY && (
         <TextField label="Find a channel" value={words} onInput={setWords} />
       )}
-      {found.length === 0 && <Empty title="No channel has this in its name." />}
+      {matching.length === 0 && <Empty title="No channel has this in its name." />}
       <Channels label="Channels" channels={filled} changed={changed} />
       {others.length > 0 && (
         <details class="values-rest">

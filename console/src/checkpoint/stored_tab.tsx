@@ -105,8 +105,8 @@ async function find(reference: Ref, signal: AbortSignal): Promise<Found> {
   const { threadId, checkpointNs, checkpointId } = reference;
   let pageToken = "";
   for (;;) {
-    const asked = { threadId, pageSize: PAGE, pageToken };
-    const manifest = await threads.getManifest(asked, { signal });
+    const request = { threadId, pageSize: PAGE, pageToken };
+    const manifest = await threads.getManifest(request, { signal });
     const entry = manifest.entries.find(
       (one) => one.checkpointNs === checkpointNs && one.checkpointId === checkpointId,
     );

@@ -9,12 +9,12 @@ const parsedBefore = new WeakMap<Uint8Array, Parsed>();
 
 /** Parse JSON text only once, however often it is shown. */
 export function parsed(data: Uint8Array): Parsed {
-  let found = parsedBefore.get(data);
-  if (!found) {
-    found = parse(data);
-    parsedBefore.set(data, found);
+  let value = parsedBefore.get(data);
+  if (!value) {
+    value = parse(data);
+    parsedBefore.set(data, value);
   }
-  return found;
+  return value;
 }
 
 function parse(data: Uint8Array): Parsed {

@@ -38,9 +38,9 @@ const LONGEST_ESCAPE = 6; // characters, such as \u0041
 /** Return a string whose JSON was cut, without the rest of a cut escape. */
 function begunString(text: string): string | undefined {
   for (let cut = 0; cut < LONGEST_ESCAPE; cut += 1) {
-    const found = parse(`${text.slice(0, text.length - cut)}"`);
-    if (typeof found === "string") {
-      return found;
+    const value = parse(`${text.slice(0, text.length - cut)}"`);
+    if (typeof value === "string") {
+      return value;
     }
   }
   return undefined;
@@ -73,16 +73,16 @@ export interface ChannelChanges {
 
 /** Return the changes by channel, in their order. */
 export function byChannel(changes: readonly Change[]): ChannelChanges[] {
-  const found: ChannelChanges[] = [];
+  const groups: ChannelChanges[] = [];
   for (const change of changes) {
-    const last = found.at(-1);
+    const last = groups.at(-1);
     if (last?.channel === change.channel) {
       last.changes.push(change);
     } else {
-      found.push({ channel: change.channel, changes: [change] });
+      groups.push({ channel: change.channel, changes: [change] });
     }
   }
-  return found;
+  return groups;
 }
 
 /** Name and sign of each kind of change. */

@@ -68,7 +68,7 @@ function SideCard({ title, reference, onPick }: SideCardProps) {
         .checkpoint,
     [reference],
   );
-  const found = data?.ref;
+  const ref = data?.ref;
   const pick = (picked: Ref) => {
     setPicking(false);
     onPick(picked);
@@ -88,13 +88,13 @@ function SideCard({ title, reference, onPick }: SideCardProps) {
             <code>{oneLine(reference.checkpointNs, 120)}</code>
           </>
         )}
-        {found && (
+        {ref && (
           <>
             {" · "}
             <Identifier
-              id={found.checkpointId}
+              id={ref.checkpointId}
               what={`the ID of the side ${title}`}
-              href={checkpointLink(found)}
+              href={checkpointLink(ref)}
             />
             {" · "}
             <When time={data.createTime} />
@@ -105,7 +105,7 @@ function SideCard({ title, reference, onPick }: SideCardProps) {
       <button type="button" aria-expanded={picking} onClick={() => setPicking(!picking)}>
         Choose another
       </button>
-      {picking && <CheckpointPicker chosen={found ?? reference} confirm="Show" onPick={pick} />}
+      {picking && <CheckpointPicker chosen={ref ?? reference} confirm="Show" onPick={pick} />}
     </section>
   );
 }

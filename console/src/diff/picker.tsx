@@ -26,14 +26,16 @@ export function CheckpointPicker({ chosen, confirm, onPick }: PickerProps) {
   const [picked, setPicked] = useState({ ...chosen });
   const { data, problem, reload } = useLoad(
     async (signal) => {
-      const asked = { threadId, limit: NEWEST, view: View.ENTRY };
-      const found: Checkpoint[] = [];
+      const request = { threadId, limit: NEWEST, view: View.ENTRY };
+      const newest: Checkpoint[] = [];
       if (threadId) {
-        for await (const one of wholeCheckpoints(checkpoints.listCheckpoints(asked, { signal }))) {
-          found.push(one);
+        for await (const checkpoint of wholeCheckpoints(
+          checkpoints.listCheckpoints(request, { signal }),
+        )) {
+          newest.push(checkpoint);
         }
       }
-      return found;
+      return newest;
     },
     [threadId],
   );

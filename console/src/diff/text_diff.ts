@@ -119,14 +119,14 @@ function backtracked(steps: Int32Array[], middle: number, width: number, height:
 }
 
 function joined(pieces: Piece[]): Piece[] {
-  const found: Piece[] = [];
+  const merged: Piece[] = [];
   for (const { text, changed } of pieces) {
-    const last = found.at(-1);
+    const last = merged.at(-1);
     if (last && last.changed === changed) {
       last.text += text;
     } else if (text) {
-      found.push({ text, changed });
+      merged.push({ text, changed });
     }
   }
-  return found;
+  return merged;
 }

@@ -48,9 +48,9 @@ export default function AdoptPage() {
 
   const adopt = async (event: Event) => {
     event.preventDefault();
-    const asked = readForm(text, signers);
-    if (asked instanceof DescriptorProblem) {
-      setWrong(asked.message);
+    const form = readForm(text, signers);
+    if (form instanceof DescriptorProblem) {
+      setWrong(form.message);
       return;
     }
     // A retry of the same adoption repeats the same request ID, so the server adopts only once.
@@ -63,7 +63,7 @@ export default function AdoptPage() {
     setProgress(BEGINNING);
     try {
       let now = BEGINNING;
-      const sent = { ...asked, newThreadId, durability, requestId: request.current.id };
+      const sent = { ...form, newThreadId, durability, requestId: request.current.id };
       for await (const frame of handoffs.adoptHandoff(sent, { signal: leaving.current.signal })) {
         now = advance(now, frame);
         setProgress(now);

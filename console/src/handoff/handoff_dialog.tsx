@@ -45,8 +45,8 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
   const [includeKey, setIncludeKey] = useState(false);
   const made = useRef<HandoffDescriptor | undefined>(undefined);
   const create = async () => {
-    const asked = { ref, toAgent, requestId, includeKey, recipient: recipient.trim() };
-    const { descriptor } = await handoffs.createHandoff(asked);
+    const request = { ref, toAgent, requestId, includeKey, recipient: recipient.trim() };
+    const { descriptor } = await handoffs.createHandoff(request);
     if (!descriptor) {
       throw new Error("The server sent no descriptor.");
     }

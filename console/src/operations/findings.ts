@@ -35,7 +35,7 @@ export interface Finding {
  * milliseconds.
  */
 export function findingsOf(status: GetArchiveStatusResponse, now: number): Finding[] {
-  const found = [
+  const findings = [
     ...certification(status, now),
     ...content(status),
     ...damage(status),
@@ -43,16 +43,16 @@ export function findingsOf(status: GetArchiveStatusResponse, now: number): Findi
     ...(status.search ? search(status.search, now) : []),
   ];
   return [
-    ...found.filter(({ kind }) => kind === "bad"),
-    ...found.filter(({ kind }) => kind === "warn"),
+    ...findings.filter(({ kind }) => kind === "bad"),
+    ...findings.filter(({ kind }) => kind === "warn"),
   ];
 }
 
 function certification(status: GetArchiveStatusResponse, now: number): Finding[] {
-  const found: Finding[] = [];
+  const findings: Finding[] = [];
   const { lastError, lastErrorTime, oldestUncertifiedTime, backlogBytes } = status;
   if (lastError) {
-    found.push({
+    findings.push({
       kind: "bad",
       title: `Certification or renewal fails${lastErrorTime ? `, the last time ${ago(lastErrorTime, now)}` : ""}`,
       detail: lastError,
@@ -61,7 +61,7 @@ function certification(status: GetArchiveStatusResponse, now: number): Finding[]
     });
   }
   if (oldestUncertifiedTime && now - timestampMs(oldestUncertifiedTime) > LONGEST_BACKLOG_MS) {
-    found.push({
+    findings.push({
       kind: "bad",
       title: `A change that was saved ${ago(oldestUncertifiedTime, now)} is not certified`,
       detail: "",
@@ -70,7 +70,7 @@ function certification(status: GetArchiveStatusResponse, now: number): Finding[]
     });
   }
   if (backlogBytes > LARGEST_BACKLOG) {
-    found.push({
+    findings.push({
       kind: "warn",
       title: `${bytes(backlogBytes)} wait for certification`,
       detail: "",
@@ -78,7 +78,7 @@ function certification(status: GetArchiveStatusResponse, now: number): Finding[]
         "The blob store is down or slow. Saves are refused with BACKLOG_FULL once --backlog-hard-limit is reached.",
     });
   }
-  return found;
+  return findings;
 }
 
 function content({ gaps, firstGaps }: GetArchiveStatusResponse): Finding[] {
@@ -114,12 +114,12 @@ function damage({ damagedThreadIds }: GetArchiveStatusResponse): Finding[] {
 }
 
 function renewal(status: GetArchiveStatusResponse, now: number): Finding[] {
-  const found: Finding[] = [];
+  const findings: Finding[] = [];
   const { earliestExpireTime, failingRenewals } = status;
   const left = earliestExpireTime ? timestampMs(earliestExpireTime) - now : undefined;
   if (earliestExpireTime && left !== undefined && left < EXPIRES_SOON_MS) {
     const when = ago(earliestExpireTime, now);
-    found.push({
+    findings.push({
       kind: "bad",
       title:
         left > 0
@@ -131,21 +131,21 @@ function renewal(status: GetArchiveStatusResponse, now: number): Finding[] {
     });
   }
   if (failingRenewals > 0) {
-    found.push({
+    findings.push({
       kind: "warn",
       title: `${counted(failingRenewals, "blob")} could not be renewed`,
       detail: "",
       advice: `${earliestExpireTime ? `Repair it before the earliest expiry, ${ago(earliestExpireTime, now)}. ` : ""}Often the publisher has no SUI or WAL left; the log names the blob and the reason.`,
     });
   }
-  return found;
+  return findings;
 }
 
 function search(status: SearchStatus, now: number): Finding[] {
-  const found: Finding[] = [];
+  const findings: Finding[] = [];
   const { oldestUnindexedTime, lastError, unindexedCheckpoints } = status;
   if (lastError) {
-    found.push({
+    findings.push({
       kind: "warn",
       title: "Indexing for the search fails",
       detail: lastError,
@@ -154,7 +154,7 @@ function search(status: SearchStatus, now: number): Finding[] {
     });
   }
   if (oldestUnindexedTime && now - timestampMs(oldestUnindexedTime) > LONGEST_UNINDEXED_MS) {
-    found.push({
+    findings.push({
       kind: "warn",
       title: `Search is behind: ${counted(unindexedCheckpoints, "checkpoint")} wait, the oldest since ${ago(oldestUnindexedTime, now)}`,
       detail: "",
@@ -162,7 +162,7 @@ function search(status: SearchStatus, now: number): Finding[] {
         "The embedder is down or slow, or the machine is busy. Saves and loads are not concerned.",
     });
   }
-  return status.memwal ? [...found, ...memwal(status.memwal)] : found;
+  return status.memwal ? [...findings, ...memwal(status.memwal)] : findings;
 }
 
 function memwal({ healthy, lastError }: MemWalStatus): Finding[] {

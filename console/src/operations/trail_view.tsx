@@ -94,8 +94,8 @@ async function readTrail(signal: AbortSignal, show: (reading: Reading) => void):
   now("reading");
   try {
     for (;;) {
-      const asked = { afterBatchId: reader.last, pageSize: BATCHES };
-      const { batches } = await admin.listTrail(asked, { signal });
+      const request = { afterBatchId: reader.last, pageSize: BATCHES };
+      const { batches } = await admin.listTrail(request, { signal });
       if (batches.length === 0) {
         now("done");
         return;

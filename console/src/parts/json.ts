@@ -95,11 +95,11 @@ export function ranges(start: number, end: number, most = 100): [number, number]
   while ((end - start) / step > most) {
     step *= most;
   }
-  const found: [number, number][] = [];
+  const parts: [number, number][] = [];
   for (let at = start; at < end; at += step) {
-    found.push([at, Math.min(at + step, end)]);
+    parts.push([at, Math.min(at + step, end)]);
   }
-  return found;
+  return parts;
 }
 
 /** Remove the `$` that the JSON view adds to keys that start with a `$`. */

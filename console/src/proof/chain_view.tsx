@@ -29,8 +29,8 @@ export function ChainView({ threadId, version }: ChainViewProps) {
       let head: GetManifestResponse | undefined;
       let pageToken = "";
       for (let page = 0; page < pages; page += 1) {
-        const asked = { threadId, pageSize: PAGE, pageToken };
-        const answer = await threads.getManifest(asked, { signal });
+        const request = { threadId, pageSize: PAGE, pageToken };
+        const answer = await threads.getManifest(request, { signal });
         head ??= answer;
         entries.push(...answer.entries);
         pageToken = answer.nextPageToken;

@@ -44,18 +44,18 @@ export class VerdictLog {
 
   /** Return a page of the verdicts; verdicts that need a person come first. */
   page(kinds: readonly Kind[], first: number, length: number): CheckpointVerdict[] {
-    const found: CheckpointVerdict[] = [];
+    const verdicts: CheckpointVerdict[] = [];
     let skipped = 0;
     for (const kind of kinds) {
       const all = this.of(kind);
       const begin = Math.max(0, first - skipped);
-      found.push(...all.slice(begin, begin + length - found.length));
+      verdicts.push(...all.slice(begin, begin + length - verdicts.length));
       skipped += all.length;
-      if (found.length === length) {
+      if (verdicts.length === length) {
         break;
       }
     }
-    return found;
+    return verdicts;
   }
 
   /**

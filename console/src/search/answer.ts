@@ -38,11 +38,11 @@ export interface LeftOut {
 
 /** Return the conditions that limit an answer. */
 export function leftOut(answer: SearchCheckpointsResponse, limit: number): LeftOut[] {
-  const found: LeftOut[] = [];
+  const conditions: LeftOut[] = [];
   const waiting = answer.unindexedCheckpoints;
   if (waiting > 0n) {
     const byMemWal = answer.mode === SearchMode.MEMWAL;
-    found.push({
+    conditions.push({
       what: byMemWal
         ? `MemWal cannot recall ${counted(waiting, "checkpoint")} yet.`
         : `${counted(waiting, "checkpoint")} of the tenant ${waiting === 1n ? "is" : "are"} not indexed yet, so this search missed ${waiting === 1n ? "it" : "them"}.`,
@@ -51,14 +51,14 @@ export function leftOut(answer: SearchCheckpointsResponse, limit: number): LeftO
     });
   }
   if (answer.truncated) {
-    found.push({
+    conditions.push({
       what: "More results may exist: MemWal returns at most 100 memories, and the filters apply to these.",
       advice: "Search by words, or ask for something narrower.",
       detail: "",
     });
   }
   if (answer.results.length >= limit) {
-    found.push({
+    conditions.push({
       what: `Only the nearest ${limit} are shown, as many as were asked for.`,
       advice:
         limit < 100
@@ -67,7 +67,7 @@ export function leftOut(answer: SearchCheckpointsResponse, limit: number): LeftO
       detail: "",
     });
   }
-  return [...found, ...answer.warnings.map(ofWarning)];
+  return [...conditions, ...answer.warnings.map(ofWarning)];
 }
 
 const WARNINGS: Partial<Record<WarningKind, [string, string]>> = {

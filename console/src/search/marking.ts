@@ -17,22 +17,22 @@ const LONGEST_ENDING = 3; // letters in which two forms of a word may differ at 
  */
 export function pieces(text: string, query: string): Piece[] {
   const wanted = words(query);
-  const found: Piece[] = [];
+  const parts: Piece[] = [];
   let end = 0;
   for (const { 0: word, index } of text.matchAll(WORD)) {
     const plain = bare(word);
     if (wanted.some((one) => isForm(one, plain))) {
       if (index > end) {
-        found.push({ text: text.slice(end, index), marked: false });
+        parts.push({ text: text.slice(end, index), marked: false });
       }
       end = index + word.length;
-      found.push({ text: word, marked: true });
+      parts.push({ text: word, marked: true });
     }
   }
   if (end < text.length) {
-    found.push({ text: text.slice(end), marked: false });
+    parts.push({ text: text.slice(end), marked: false });
   }
-  return found;
+  return parts;
 }
 
 /** Return a part of a long text around the first matching word; a short text is returned whole. */

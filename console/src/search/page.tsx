@@ -65,13 +65,13 @@ function NoIndex() {
 
 function Answer({ question }: { question: Question }) {
   const wrong = objection(question);
-  const asked = question.q.trim() !== "" && wrong === "";
+  const isValid = question.q.trim() !== "" && wrong === "";
   const { data, problem, loading, reload } = useLoad(
     async (signal) =>
-      asked ? await search.searchCheckpoints(requestOf(question), { signal }) : undefined,
-    [question, asked],
+      isValid ? await search.searchCheckpoints(requestOf(question), { signal }) : undefined,
+    [question, isValid],
   );
-  if (!asked) {
+  if (!isValid) {
     return wrong ? null : <Advice />;
   }
   return (

@@ -83,8 +83,8 @@ function More({ result, words }: { result: SearchResult; words: string }) {
   const ref = result.ref;
   const { data, problem, reload } = useLoad(
     async (signal) => {
-      const asked = { ...(ref ? { ref } : {}), view: View.ENTRY };
-      return (await checkpoints.getCheckpoint(asked, { signal })).checkpoint;
+      const request = { ...(ref ? { ref } : {}), view: View.ENTRY };
+      return (await checkpoints.getCheckpoint(request, { signal })).checkpoint;
     },
     [ref?.threadId, ref?.checkpointNs, ref?.checkpointId],
   );

@@ -56,14 +56,14 @@ export async function* wholeCheckpoints(
 
 /** Return the only checkpoint of a stream. */
 export async function onlyCheckpoint(messages: AsyncIterable<Framed>): Promise<Checkpoint> {
-  let found: Checkpoint | undefined;
+  let last: Checkpoint | undefined;
   for await (const checkpoint of wholeCheckpoints(messages)) {
-    found = checkpoint;
+    last = checkpoint;
   }
-  if (!found) {
+  if (!last) {
     throw broken("It has no checkpoint.");
   }
-  return found;
+  return last;
 }
 
 function largeValues(checkpoint: Checkpoint): Open[] {
@@ -92,9 +92,9 @@ function add(open: Open | undefined, index: number, chunk: ValueChunk): void {
 /** Put complete values into their places; return the index of the first incomplete value. */
 function closeFull(open: Open[], index: number): number {
   let next = index;
-  for (let one = open[next]; one && one.filled === one.data.length; one = open[next]) {
-    const { type, data } = one;
-    one.holder.content = { case: "value", value: create(ValueSchema, { type, data }) };
+  for (let full = open[next]; full && full.filled === full.data.length; full = open[next]) {
+    const { type, data } = full;
+    full.holder.content = { case: "value", value: create(ValueSchema, { type, data }) };
     next += 1;
   }
   return next;

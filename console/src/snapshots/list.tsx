@@ -66,8 +66,8 @@ async function loadPages(sessionId: string, pages: number, signal: AbortSignal) 
   const found: Snapshot[] = [];
   let pageToken = "";
   for (let page = 0; page < pages; page += 1) {
-    const asked = { sessionId, pageSize: PAGE, pageToken };
-    const answer = await snapshots.listSnapshots(asked, { signal });
+    const request = { sessionId, pageSize: PAGE, pageToken };
+    const answer = await snapshots.listSnapshots(request, { signal });
     found.push(...answer.snapshots);
     pageToken = answer.nextPageToken;
     if (!pageToken) {

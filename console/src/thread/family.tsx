@@ -43,27 +43,27 @@ export function useFamily(threadId: string, version: unknown): Loaded<Family> {
 
 /** Return the past hand-offs from the thread's events, up to the first silence. */
 async function handOffs(threadId: string, signal: AbortSignal): Promise<Set<string>> {
-  const found = new Set<string>();
+  const keys = new Set<string>();
   let cursor = new Uint8Array();
   for (;;) {
-    const asked = {
+    const request = {
       threadId,
       cursor,
       kinds: [EventKind.HANDED_OFF],
       progressInterval: { seconds: QUIET_SECONDS, nanos: 0 },
     };
     try {
-      for await (const { frame } of history.watchThread(asked, { signal })) {
+      for await (const { frame } of history.watchThread(request, { signal })) {
         if (frame.case !== "event") {
           continue;
         }
         if (frame.value.kind === EventKind.PROGRESS) {
-          return found;
+          return keys;
         }
         const { checkpointNs = "", checkpointId = "" } = frame.value.checkpoint?.ref ?? {};
-        found.add(keyOf(checkpointNs, checkpointId));
+        keys.add(keyOf(checkpointNs, checkpointId));
       }
-      return found;
+      return keys;
     } catch (error) {
       const info = ConnectError.from(error).findDetails(ErrorInfoSchema)[0];
       const oldest = info?.metadata["oldest_cursor"];

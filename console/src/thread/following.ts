@@ -114,8 +114,8 @@ class Follower {
 
   private async list(seq: bigint, signal: AbortSignal): Promise<void> {
     const listed = new Set<string>();
-    const asked = { threadId: this.threadId, view: View.ENTRY };
-    for await (const { frame } of checkpoints.listCheckpoints(asked, { signal })) {
+    const request = { threadId: this.threadId, view: View.ENTRY };
+    for await (const { frame } of checkpoints.listCheckpoints(request, { signal })) {
       if (frame.case === "checkpoint") {
         const { checkpointNs = "", checkpointId = "" } = frame.value.ref ?? {};
         listed.add(keyOf(checkpointNs, checkpointId));

@@ -141,8 +141,10 @@ function callerOf(checkpointNs: string, parents: unknown): string | undefined {
 /** Return the metadata of a checkpoint; empty if it cannot be read. */
 export function metadataOf(checkpoint: Checkpoint): Record<string, unknown> {
   try {
-    const found: unknown = JSON.parse(new TextDecoder().decode(checkpoint.metadataJson) || "{}");
-    return typeof found === "object" && found !== null ? (found as Record<string, unknown>) : {};
+    const metadata: unknown = JSON.parse(new TextDecoder().decode(checkpoint.metadataJson) || "{}");
+    return typeof metadata === "object" && metadata !== null
+      ? (metadata as Record<string, unknown>)
+      : {};
   } catch {
     return {};
   }

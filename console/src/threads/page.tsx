@@ -174,8 +174,8 @@ function Group({ title, state, filter }: GroupProps) {
       let pageToken = "";
       for (let page = 0; page < pages; page += 1) {
         const filters = { state, agentId, label, ...changedSince(since, begun) };
-        const asked = { ...filters, order: ThreadOrder.LATEST, pageSize: PAGE, pageToken };
-        const answer = await threads.listThreads(asked, { signal });
+        const request = { ...filters, order: ThreadOrder.LATEST, pageSize: PAGE, pageToken };
+        const answer = await threads.listThreads(request, { signal });
         found.push(...answer.threads);
         pageToken = answer.nextPageToken;
         if (!pageToken) {

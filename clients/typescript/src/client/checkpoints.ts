@@ -78,15 +78,15 @@ export abstract class Checkpoints extends Base {
    */
   async load(threadId: string | undefined, options: LoadOptions = {}): Promise<CheckpointRecord> {
     const ref = threadId === undefined ? await this.#find(options) : refOf(threadId, options);
-    const found = await this.calls.getCheckpoint(ref, {
+    const checkpoint = await this.calls.getCheckpoint(ref, {
       ...callOf(options),
       view: view(options.view),
       source: source(options.source),
     });
-    if (found === undefined) {
+    if (checkpoint === undefined) {
       throw notFound(ref);
     }
-    return new CheckpointRecord(found);
+    return new CheckpointRecord(checkpoint);
   }
 
   /** Return the only checkpoint with an ID, in any thread. */
@@ -96,14 +96,14 @@ export abstract class Checkpoints extends Base {
     if (checkpointId === "") {
       throw invalidField("threadId", "pass a threadId, a checkpointId, or both");
     }
-    const found: Reference[] = [];
+    const references: Reference[] = [];
     const filter = { checkpointId, checkpointNs, limit: MAX_NAMED + 1 };
     for await (const { ref } of this.calls.listCheckpoints(listing(undefined, filter), call)) {
       if (ref !== undefined) {
-        found.push(ref);
+        references.push(ref);
       }
     }
-    return onlyOne(checkpointId, found);
+    return onlyOne(checkpointId, references);
   }
 
   /** Yield checkpoints, latest first; none if the thread does not exist. */
@@ -112,8 +112,8 @@ export abstract class Checkpoints extends Base {
     options: ListOptions = {},
   ): AsyncGenerator<CheckpointRecord, void, undefined> {
     const request = listing(threadId, options);
-    for await (const found of this.calls.listCheckpoints(request, callOf(options))) {
-      yield new CheckpointRecord(found);
+    for await (const checkpoint of this.calls.listCheckpoints(request, callOf(options))) {
+      yield new CheckpointRecord(checkpoint);
     }
   }
 

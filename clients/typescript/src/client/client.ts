@@ -150,9 +150,9 @@ export class Client extends Items {
     options: SearchOptions = {},
   ): Promise<SearchResults> {
     const request = searching(query, options);
-    const found = await this.raw.search.searchCheckpoints(request, callOf(options));
-    emitWarnings(this.target, found.warnings);
-    return searchResults(found);
+    const answer = await this.raw.search.searchCheckpoints(request, callOf(options));
+    emitWarnings(this.target, answer.warnings);
+    return searchResults(answer);
   }
 
   /** Return the version, limits and backends of the server. */

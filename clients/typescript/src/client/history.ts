@@ -53,8 +53,8 @@ export abstract class History extends Checkpoints {
     checkTexts({ threadId });
     const stream = new ReplayStream(replaying(threadId, options));
     const method = HistoryService.method.replayThread;
-    for await (const found of this.connection.resume(method, stream, callOf(options))) {
-      yield new CheckpointRecord(found);
+    for await (const checkpoint of this.connection.resume(method, stream, callOf(options))) {
+      yield new CheckpointRecord(checkpoint);
     }
   }
 

@@ -80,14 +80,14 @@ export function openInterrupts(record: CheckpointRecord): OpenInterrupt[] {
   const writes = record.writes
     .filter(({ channel, taskId }) => channel === INTERRUPT && !ended.has(taskId))
     .sort((one, other) => other.taskPath.length - one.taskPath.length);
-  const found = new Map<string, OpenInterrupt>();
-  for (const one of writes.flatMap((write) => askedBy(write, record.checkpointId))) {
-    const key = one.interruptId || `${one.taskId}/${found.size}`;
-    if (!found.has(key)) {
-      found.set(key, one);
+  const interrupts = new Map<string, OpenInterrupt>();
+  for (const interrupt of writes.flatMap((write) => askedBy(write, record.checkpointId))) {
+    const key = interrupt.interruptId || `${interrupt.taskId}/${interrupts.size}`;
+    if (!interrupts.has(key)) {
+      interrupts.set(key, interrupt);
     }
   }
-  return [...found.values()];
+  return [...interrupts.values()];
 }
 
 /**

@@ -204,8 +204,8 @@ async function parentOf(
     return known;
   }
   const ref = { threadId, checkpointNs, checkpointId: wanted };
-  const found = await calls.getCheckpoint(ref, options);
-  return found === undefined ? { ...NOTHING, checkpointId: wanted } : knownOf(found);
+  const checkpoint = await calls.getCheckpoint(ref, options);
+  return checkpoint === undefined ? { ...NOTHING, checkpointId: wanted } : knownOf(checkpoint);
 }
 
 /**

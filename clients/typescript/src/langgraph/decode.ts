@@ -84,9 +84,9 @@ export async function decodeHistory(
   histories: readonly HistoryMessage[],
   serde: SerializerProtocol,
 ): Promise<Record<string, DeltaChannelHistory>> {
-  const found = new Map(histories.map((history) => [history.channel, history]));
+  const byChannel = new Map(histories.map((history) => [history.channel, history]));
   const decoded = channels.map(async (name) => {
-    const history = found.get(name);
+    const history = byChannel.get(name);
     const writes = await decodeWrites(history?.writes ?? [], serde);
     const seed = history?.seed;
     return seed?.content.case === "value"

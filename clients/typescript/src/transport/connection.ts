@@ -457,8 +457,8 @@ export class Connection {
 
   #times(patience: Patience, options: CallOptions): Times {
     if (options.timeoutMs !== undefined) {
-      const asked = checkedTime(options.timeoutMs);
-      return { giveUpMs: asked, deadlineMs: asked };
+      const timeoutMs = checkedTime(options.timeoutMs);
+      return { giveUpMs: timeoutMs, deadlineMs: timeoutMs };
     }
     const deadlines: Record<Patience, number> = {
       quick: this.#timeoutMs,

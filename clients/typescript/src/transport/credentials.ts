@@ -62,14 +62,14 @@ export function credentialsFor(
   if (options.tls === false && given !== undefined) {
     throw invalidField("tls", "it is off, but a certificate is given: remove either");
   }
-  const asked = options.tls ?? (given === undefined ? flag(environment["TUSKPOINT_TLS"]) : true);
-  if (asked === false) {
+  const wantsTls = options.tls ?? (given === undefined ? flag(environment["TUSKPOINT_TLS"]) : true);
+  if (wantsTls === false) {
     return { tls: undefined, token: token ?? (() => undefined) };
   }
   const files = filesOf(options, environment);
   const isNeeded = Object.keys(files).length > 0 || (token !== undefined && !isLoopback(target));
   return {
-    tls: (asked ?? isNeeded) ? readAll(files) : undefined,
+    tls: (wantsTls ?? isNeeded) ? readAll(files) : undefined,
     token: token ?? (() => undefined),
   };
 }

@@ -134,20 +134,20 @@ export class Servers {
     if (name === undefined) {
       return;
     }
-    const found = await lookup(hostOf(name), { all: true }).catch(() => []);
-    if (found.length === 0 || this.#isClosed) {
+    const records = await lookup(hostOf(name), { all: true }).catch(() => []);
+    if (records.length === 0 || this.#isClosed) {
       return;
     }
-    const known = new Set(found.map((one) => one.address));
+    const known = new Set(records.map((one) => one.address));
     for (const [address, { sessions }] of this.#servers) {
       if (!known.has(address)) {
         this.#servers.delete(address);
         sessions.close();
       }
     }
-    for (const one of found) {
-      if (!this.#servers.has(one.address)) {
-        this.#add(name, one.address);
+    for (const record of records) {
+      if (!this.#servers.has(record.address)) {
+        this.#add(name, record.address);
       }
     }
   }

@@ -219,8 +219,8 @@ function isHangUp(error: ConnectError): boolean {
 
 /** Return the code of the first cause whose code matches the form. */
 function causeCode(error: unknown, form: RegExp): string | undefined {
-  for (let one = error; one instanceof Error; one = one.cause) {
-    const code = "code" in one ? one.code : undefined;
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    const code = "code" in cause ? cause.code : undefined;
     if (typeof code === "string" && form.test(code)) {
       return code;
     }

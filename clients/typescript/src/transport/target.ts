@@ -63,9 +63,9 @@ export function portOf(address: string): number {
 }
 
 function isPlace(text: string): boolean {
-  const found = HOST_PORT.exec(text);
-  const port = Number(found?.[2]);
-  return found !== null && port >= 1 && port <= 65535 && URL.canParse(`http://${text}`);
+  const match = HOST_PORT.exec(text);
+  const port = Number(match?.[2]);
+  return match !== null && port >= 1 && port <= 65535 && URL.canParse(`http://${text}`);
 }
 
 function isHere(host: string): boolean {

@@ -141,9 +141,9 @@ export function isOwn(channel: Channel): boolean {
  */
 export function nextVersion(channels: readonly Channel[]): Version["kind"] | undefined {
   const kinds = channels.flatMap(({ version }) => (version ? [version.kind] : []));
-  const found = new Set(kinds.map((kind) => kind.case));
-  const [kind] = found;
-  if (found.size !== 1) {
+  const cases = new Set(kinds.map((kind) => kind.case));
+  const [kind] = cases;
+  if (cases.size !== 1) {
     return undefined;
   }
   if (kind === "integer") {

@@ -76,13 +76,13 @@ export function headline(question: Json): string {
 
 /** Return the form for a question, by the table above. */
 export function formOf(question: Json, schema?: Json): Form {
-  const asked = unescaped(question);
+  const plain = unescaped(question);
   const given = schema === undefined ? undefined : unescaped(schema);
-  const known = given ?? (isObject(asked) ? schemaIn(asked) : undefined);
+  const known = given ?? (isObject(plain) ? schemaIn(plain) : undefined);
   const form = known === undefined ? undefined : schemaForm(known);
-  const found =
-    form ?? (asked === undefined ? undefined : (reviewForm(asked) ?? simpleForm(asked)));
-  return found && sizeOf(found) <= MOST ? found : { kind: "json" };
+  const fitting =
+    form ?? (plain === undefined ? undefined : (reviewForm(plain) ?? simpleForm(plain)));
+  return fitting && sizeOf(fitting) <= MOST ? fitting : { kind: "json" };
 }
 
 /** Return the number of controls in the largest part of a form. */
@@ -152,8 +152,8 @@ function resolved(part: Json, schema: JsonObject): JsonObject {
   const name = typeof $ref === "string" ? /^#\/\$defs\/([^/]+)$/.exec($ref)?.[1] : undefined;
   const definitions = schema["$defs"];
   if (name && isObject(definitions) && Object.hasOwn(definitions, name)) {
-    const found = definitions[name];
-    return { ...(isObject(found) ? found : {}), ...own };
+    const definition = definitions[name];
+    return { ...(isObject(definition) ? definition : {}), ...own };
   }
   const others = (Array.isArray(anyOf) ? anyOf : []).filter(
     (one) => !(isObject(one) && one["type"] === "null"),

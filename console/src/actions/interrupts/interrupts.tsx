@@ -38,8 +38,8 @@ function Questions({ checkpoint, questions }: InterruptsProps & { questions: Que
     [String(checkpoint.seq), shown],
   );
   const isHead = headOf(data?.thread, ref.checkpointNs) === ref.checkpointId;
-  const asked = data ? withAnswers(data, isHead && ref.checkpointNs === "") : undefined;
-  const answered = asked?.filter((one) => one.stored).length ?? 0;
+  const listed = data ? withAnswers(data, isHead && ref.checkpointNs === "") : undefined;
+  const answered = listed?.filter((one) => one.stored).length ?? 0;
   const open = (data?.open ?? questions.length) - answered;
   return (
     <section
@@ -51,10 +51,10 @@ function Questions({ checkpoint, questions }: InterruptsProps & { questions: Que
       {problem && <ProblemNote problem={problem} retry={reload} />}
       {!data && !problem && <Loading what="the answers" />}
       {data && !isHead && <NotHead place={ref} thread={data.thread} />}
-      {asked?.length === 0 && (
+      {listed?.length === 0 && (
         <p>The agent has continued since this page was loaded: no question waits here.</p>
       )}
-      {asked?.map(({ place, question, stored }, index) => (
+      {listed?.map(({ place, question, stored }, index) => (
         <Asked
           key={question.id || index}
           place={place}

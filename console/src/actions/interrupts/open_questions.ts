@@ -45,18 +45,18 @@ export function openQuestions(checkpoint: Checkpoint): Question[] {
       ended.add(taskId);
     }
   }
-  const found = new Map<string, Question>();
+  const questions = new Map<string, Question>();
   // A task and its caller, whose path is a prefix, both have the question; the called task asks.
   const writes = checkpoint.writes
     .filter(({ channel, taskId }) => channel === INTERRUPT && !ended.has(taskId))
     .sort((one, other) => other.taskPath.length - one.taskPath.length);
-  for (const one of writes.flatMap(questionsOf)) {
-    const key = one.id || `${one.taskId}/${found.size}`;
-    if (!found.has(key)) {
-      found.set(key, one);
+  for (const question of writes.flatMap(questionsOf)) {
+    const key = question.id || `${question.taskId}/${questions.size}`;
+    if (!questions.has(key)) {
+      questions.set(key, question);
     }
   }
-  return [...found.values()];
+  return [...questions.values()];
 }
 
 /** Return the JSON of a write; undefined: the server's answer left it out. */

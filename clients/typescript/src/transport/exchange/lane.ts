@@ -147,8 +147,8 @@ export class Lane {
 
   #requeue(calls: readonly Pending[]): void {
     this.#queue = { saves: [], loads: [] };
-    for (const one of calls) {
-      this.#push(one);
+    for (const call of calls) {
+      this.#push(call);
     }
   }
 

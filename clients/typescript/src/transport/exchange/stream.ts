@@ -197,14 +197,14 @@ export class Stream {
         batch.unanswered += 1;
         this.#batches.add(batch);
       }
-      for (const one of next.outgoing.frames(this.#lastId, next.remainingMs())) {
-        if (frames.length > 0 && size + one.size > MAX_MESSAGE_BYTES) {
+      for (const frame of next.outgoing.frames(this.#lastId, next.remainingMs())) {
+        if (frames.length > 0 && size + frame.size > MAX_MESSAGE_BYTES) {
           yield frames;
           frames = [];
           size = 0;
         }
-        frames.push(one.frame);
-        size += one.size;
+        frames.push(frame.frame);
+        size += frame.size;
       }
     }
     if (frames.length > 0) {
