@@ -44,11 +44,11 @@ func (c *Client) Load(
 			return nil, err
 		}
 	}
-	found, err := c.getCheckpoint(ctx, ref, given.View, given.Source)
+	checkpoint, err := c.getCheckpoint(ctx, ref, given.View, given.Source)
 	if err != nil {
 		return nil, err
 	}
-	return checkpointOf(found), nil
+	return checkpointOf(checkpoint), nil
 }
 
 const maxNamedThreads = 5 // in an error message
@@ -159,8 +159,8 @@ func (c *Client) List(
 		request.Limit = &given.Limit
 	}
 	start := func() *listStream { return &listStream{request: request} }
-	found := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.ListCheckpoints, start)
-	return mapped(found, wholeCheckpoint)
+	checkpoints := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.ListCheckpoints, start)
+	return mapped(checkpoints, wholeCheckpoint)
 }
 
 // LabelOptions are the settings of [Client.SetLabel].
@@ -198,15 +198,15 @@ func (c *Client) getCheckpoint(
 		return c.requestCheckpoint(ctx, ref, view, source, nil)
 	}
 	held := c.values.heldFor(placeOf(ref))
-	found, err := c.requestCheckpoint(ctx, ref, view, source, held.digests())
+	checkpoint, err := c.requestCheckpoint(ctx, ref, view, source, held.digests())
 	if err != nil {
 		return nil, err
 	}
-	if err := held.fill(found); err != nil {
+	if err := held.fill(checkpoint); err != nil {
 		return nil, err
 	}
-	c.values.loaded(found, held)
-	return found, nil
+	c.values.loaded(checkpoint, held)
+	return checkpoint, nil
 }
 
 // requestCheckpoint returns a checkpoint of any size, with all values that are not in the cache.
@@ -214,19 +214,19 @@ func (c *Client) requestCheckpoint(
 	ctx context.Context, ref *tuskpointv1.CheckpointRef, view View, source Source, held [][]byte,
 ) (*tuskpointv1.Checkpoint, error) {
 	get := &tuskpointv1.GetCheckpointRequest{Ref: ref, View: view, Source: source, HeldDigests: held}
-	found, err := c.getSmall(ctx, get)
+	checkpoint, err := c.getSmall(ctx, get)
 	if !isReason(err, "CHECKPOINT_TOO_LARGE") {
-		return found, err
+		return checkpoint, err
 	}
 	request := &tuskpointv1.LoadCheckpointRequest{Ref: ref, View: view, Source: source, HeldDigests: held}
 	start := func() *loadStream { return &loadStream{request: request} }
 	whole := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.LoadCheckpoint, start)
 	var loaded *tuskpointv1.Checkpoint
-	for one, err := range whole {
+	for checkpoint, err := range whole {
 		if err != nil {
 			return nil, err
 		}
-		loaded = one
+		loaded = checkpoint
 	}
 	return loaded, nil
 }

@@ -92,8 +92,8 @@ func connect(target string, set *settings, via *caller) (*grpc.ClientConn, error
 // its own name, and checks the name against the certificate of its server.
 func resolverOf(addresses []string) resolver.Builder {
 	var state resolver.State
-	for _, one := range addresses {
-		state.Addresses = append(state.Addresses, resolver.Address{Addr: one, ServerName: one})
+	for _, address := range addresses {
+		state.Addresses = append(state.Addresses, resolver.Address{Addr: address, ServerName: address})
 	}
 	made := manual.NewBuilderWithScheme("tuskpoint")
 	made.InitialState(state)

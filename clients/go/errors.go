@@ -176,8 +176,8 @@ func (e *Error) Error() string {
 
 // Is reports whether the error is one of the package's sentinels; see [errors.Is].
 func (e *Error) Is(target error) bool {
-	for one := e.kind; one != nil; one = one.parent {
-		if error(one) == target {
+	for candidate := e.kind; candidate != nil; candidate = candidate.parent {
+		if error(candidate) == target {
 			return true
 		}
 	}
@@ -241,11 +241,11 @@ var kindOfReason = map[string]*kind{
 }
 
 func kindOf(code codes.Code, reason string) *kind {
-	if found := kindOfReason[reason]; found != nil {
-		return found
+	if byReason := kindOfReason[reason]; byReason != nil {
+		return byReason
 	}
-	if found := kindOfStatus[code]; found != nil {
-		return found
+	if byStatus := kindOfStatus[code]; byStatus != nil {
+		return byStatus
 	}
 	return serverDefect
 }

@@ -86,8 +86,8 @@ func (c *Client) Replay(
 		Source:           given.Source,
 	}
 	start := func() *replayStream { return &replayStream{request: request} }
-	found := follow(ctx, c.calls, c.calls.times.stream, true, c.history.ReplayThread, start)
-	return mapped(found, wholeCheckpoint)
+	checkpoints := follow(ctx, c.calls, c.calls.times.stream, true, c.history.ReplayThread, start)
+	return mapped(checkpoints, wholeCheckpoint)
 }
 
 // WatchOptions are the settings of a watch.

@@ -62,11 +62,11 @@ func (c *Client) Interrupts(
 ) ([]Interrupt, error) {
 	given := valueOf(options)
 	ref := refOf(threadID, given.Namespace, given.CheckpointID)
-	found, err := c.getCheckpoint(ctx, ref, ViewJSON, SourceAny)
+	checkpoint, err := c.getCheckpoint(ctx, ref, ViewJSON, SourceAny)
 	if err != nil {
 		return nil, err
 	}
-	return interruptsOf(found), nil
+	return interruptsOf(checkpoint), nil
 }
 
 // AnswerOptions are the settings of [Client.Answer].
@@ -105,23 +105,23 @@ func (c *Client) Answer(
 		return "", invalidField("value", "null cannot be the answer of an interrupt")
 	}
 	ref := refOf(threadID, given.Namespace, given.CheckpointID)
-	found, err := c.getCheckpoint(ctx, ref, ViewJSON, SourceAny)
+	checkpoint, err := c.getCheckpoint(ctx, ref, ViewJSON, SourceAny)
 	if err != nil {
 		return "", err
 	}
-	waiting := interruptsOf(found)
-	chosen, err := choose(waiting, found.GetRef(), given.InterruptID)
+	waiting := interruptsOf(checkpoint)
+	chosen, err := choose(waiting, checkpoint.GetRef(), given.InterruptID)
 	if err != nil {
 		return "", err
 	}
-	answer := answerTo(found.GetRef(), runTaskID, "", text)
+	answer := answerTo(checkpoint.GetRef(), runTaskID, "", text)
 	if len(waiting) > 1 {
-		if answer, err = c.answerOfTask(ctx, found, chosen, text); err != nil {
+		if answer, err = c.answerOfTask(ctx, checkpoint, chosen, text); err != nil {
 			return "", err
 		}
 	}
 	_, err = c.saveWrites(ctx, answer)
-	return found.GetRef().GetCheckpointId(), err
+	return checkpoint.GetRef().GetCheckpointId(), err
 }
 
 // interruptsOf returns the interrupts that a checkpoint, read in its JSON view, waits for.
@@ -147,10 +147,10 @@ func interruptsOf(checkpoint *tuskpointv1.Checkpoint) []Interrupt {
 			continue
 		}
 		for _, item := range itemsOf(write.GetValue().GetData()) {
-			one := interruptOf(checkpoint.GetRef().GetCheckpointId(), write.GetTaskId(), item)
-			if one.ID == "" || !listed[one.ID] {
-				waiting = append(waiting, one)
-				listed[one.ID] = true
+			interrupt := interruptOf(checkpoint.GetRef().GetCheckpointId(), write.GetTaskId(), item)
+			if interrupt.ID == "" || !listed[interrupt.ID] {
+				waiting = append(waiting, interrupt)
+				listed[interrupt.ID] = true
 			}
 		}
 	}
@@ -169,12 +169,12 @@ func choose(
 		return waiting[0], nil
 	}
 	named := make([]string, 0, maxNamedInterrupts)
-	for i, one := range waiting {
-		if interruptID != "" && one.ID == interruptID {
-			return one, nil
+	for i, interrupt := range waiting {
+		if interruptID != "" && interrupt.ID == interruptID {
+			return interrupt, nil
 		}
 		if i < maxNamedInterrupts {
-			named = append(named, strconv.Quote(one.ID))
+			named = append(named, strconv.Quote(interrupt.ID))
 		}
 	}
 	all := strings.Join(named, ", ")
@@ -273,24 +273,24 @@ func itemsOf(text []byte) []json.RawMessage {
 }
 
 func interruptOf(checkpointID, taskID string, text json.RawMessage) Interrupt {
-	one := Interrupt{CheckpointID: checkpointID, TaskID: taskID, Value: text}
+	interrupt := Interrupt{CheckpointID: checkpointID, TaskID: taskID, Value: text}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
-		return one // of another framework: the whole value is the question
+		return interrupt // of another framework: the whole value is the question
 	}
 	id, hasID := members["id"]
 	value, hasValue := members["value"]
 	if !hasID && !hasValue {
-		return one
+		return interrupt
 	}
-	one.Value = json.RawMessage("null")
+	interrupt.Value = json.RawMessage("null")
 	if hasValue {
-		one.Value = value
+		interrupt.Value = value
 	}
-	if err := json.Unmarshal(id, &one.ID); err != nil {
-		one.ID = ""
+	if err := json.Unmarshal(id, &interrupt.ID); err != nil {
+		interrupt.ID = ""
 	}
-	return one
+	return interrupt
 }
 
 func refuseAnswer(place *tuskpointv1.CheckpointRef, problem string) *Error {

@@ -194,27 +194,27 @@ func (c *Client) SearchItems(
 	if limit == 0 {
 		limit = 10
 	}
-	found := &FoundItems{}
+	results := &FoundItems{}
 	for {
-		count := uint32(len(found.Items))
+		count := uint32(len(results.Items))
 		request := proto.CloneOf(begin)
 		request.Offset, request.Limit = given.Offset+count, min(limit-count, batch)
 		answer, err := c.store.SearchItems(ctx, request)
 		if err != nil {
 			return nil, err
 		}
-		for _, one := range answer.GetItems() {
-			found.Items = append(found.Items, FoundItem{*itemOf(one.GetItem()), one.Score})
+		for _, item := range answer.GetItems() {
+			results.Items = append(results.Items, FoundItem{*itemOf(item.GetItem()), item.Score})
 		}
 		for _, warning := range warningsOf(answer.GetWarnings()) {
-			if !slices.Contains(found.Warnings, warning) {
-				found.Warnings = append(found.Warnings, warning)
+			if !slices.Contains(results.Warnings, warning) {
+				results.Warnings = append(results.Warnings, warning)
 			}
 		}
 		size := uint32(len(answer.GetItems()))
 		ended := size == 0 || (!answer.GetCut() && size < request.GetLimit())
-		if ended || uint32(len(found.Items)) >= limit {
-			return found, nil
+		if ended || uint32(len(results.Items)) >= limit {
+			return results, nil
 		}
 	}
 }

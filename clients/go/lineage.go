@@ -164,9 +164,9 @@ func (c *Client) Verify(
 	given := valueOf(options)
 	stream := &verifyStream{request: &tuskpointv1.VerifyThreadRequest{ThreadId: threadID}}
 	start := func() *verifyStream { return stream }
-	found := follow(ctx, c.calls, c.calls.times.stream, false, c.threads.VerifyThread, start)
+	verdicts := follow(ctx, c.calls, c.calls.times.stream, false, c.threads.VerifyThread, start)
 	verification := &Verification{}
-	for verdict, err := range found {
+	for verdict, err := range verdicts {
 		if err != nil {
 			return nil, err
 		}

@@ -269,8 +269,8 @@ func checkToken(text string) error {
 	if text == "" {
 		return errors.New("it is empty; use a token that `tuskpoint-server token` printed")
 	}
-	for place, one := range []byte(text) {
-		if one <= ' ' || one > '~' {
+	for place, char := range []byte(text) {
+		if char <= ' ' || char > '~' {
 			return fmt.Errorf("character %d of %d cannot be part of a token (a space, a line break, or "+
 				"none of ASCII)", place+1, len(text))
 		}

@@ -239,13 +239,13 @@ func checkpointOf(message *tuskpointv1.Checkpoint) *Checkpoint {
 
 func channelsOf(messages []*tuskpointv1.Channel) []Channel {
 	channels := make([]Channel, len(messages))
-	for i, one := range messages {
+	for i, message := range messages {
 		channels[i] = Channel{
-			Name:    one.GetName(),
-			Type:    one.GetValue().GetType(),
-			Data:    one.GetValue().GetData(),
-			Version: one.GetVersion(),
-			Digest:  hex.EncodeToString(one.GetDigest()),
+			Name:    message.GetName(),
+			Type:    message.GetValue().GetType(),
+			Data:    message.GetValue().GetData(),
+			Version: message.GetVersion(),
+			Digest:  hex.EncodeToString(message.GetDigest()),
 		}
 	}
 	return channels
@@ -253,14 +253,14 @@ func channelsOf(messages []*tuskpointv1.Channel) []Channel {
 
 func writesOf(messages []*tuskpointv1.PendingWrite) []Write {
 	writes := make([]Write, len(messages))
-	for i, one := range messages {
+	for i, message := range messages {
 		writes[i] = Write{
-			TaskID:   one.GetTaskId(),
-			TaskPath: one.GetTaskPath(),
-			Index:    one.GetIdx(),
-			Channel:  one.GetChannel(),
-			Type:     one.GetValue().GetType(),
-			Data:     one.GetValue().GetData(),
+			TaskID:   message.GetTaskId(),
+			TaskPath: message.GetTaskPath(),
+			Index:    message.GetIdx(),
+			Channel:  message.GetChannel(),
+			Type:     message.GetValue().GetType(),
+			Data:     message.GetValue().GetData(),
 		}
 	}
 	return writes

@@ -149,8 +149,8 @@ func (c *Client) sendPlan(ctx context.Context, plan *plan) (*tuskpointv1.SaveChe
 		return answer, err
 	}
 	inline := maps.Clone(plan.changed)
-	for _, one := range violationsOf(err) {
-		inline[one.Field] = true
+	for _, violation := range violationsOf(err) {
+		inline[violation.Field] = true
 	}
 	answer, err = c.saveCheckpoint(ctx, plan.request(inline))
 	if !errors.Is(err, ErrValuesMissing) {
@@ -176,14 +176,14 @@ func (c *Client) parentOf(ctx context.Context, draft *draft) (known, error) {
 	if draft.options.Root || draft.options.First {
 		return known{}, nil
 	}
-	found, _ := c.memory.get(draft.place)
+	remembered, _ := c.memory.get(draft.place)
 	if draft.followsLatest() {
-		return found, nil // the parent is a guess: the service decides
+		return remembered, nil // the parent is a guess: the service decides
 	}
 	// A save that names the expected head also names the parent.
 	wanted := cmp.Or(draft.options.ParentID, draft.options.ExpectedHead)
-	if wanted == found.id && !found.guessed {
-		return found, nil
+	if wanted == remembered.id && !remembered.guessed {
+		return remembered, nil
 	}
 	loaded, err := c.getCheckpoint(ctx, &tuskpointv1.CheckpointRef{
 		ThreadId: draft.place.threadID, CheckpointNs: draft.place.namespace, CheckpointId: wanted,
@@ -198,8 +198,8 @@ func (c *Client) parentOf(ctx context.Context, draft *draft) (known, error) {
 		id: loaded.GetRef().GetCheckpointId(), parentID: loaded.GetParentCheckpointId(),
 		channels: map[string]held{},
 	}
-	for _, one := range loaded.GetState().GetChannels() {
-		parent.channels[one.GetName()] = held{one.GetVersion(), string(one.GetDigest())}
+	for _, channel := range loaded.GetState().GetChannels() {
+		parent.channels[channel.GetName()] = held{channel.GetVersion(), string(channel.GetDigest())}
 	}
 	return parent, nil
 }
@@ -268,8 +268,8 @@ type plan struct {
 
 func (d *draft) after(parent known) (*plan, error) {
 	versions := make([]*tuskpointv1.Version, 0, len(parent.channels))
-	for _, one := range parent.channels {
-		versions = append(versions, one.version)
+	for _, channel := range parent.channels {
+		versions = append(versions, channel.version)
 	}
 	raised, err := mint.Version(versions)
 	if err != nil {
@@ -357,8 +357,8 @@ func valueDigest(kind string, data []byte) string {
 
 func warningsOf(messages []*tuskpointv1.Warning) []Warning {
 	warnings := make([]Warning, len(messages))
-	for i, one := range messages {
-		warnings[i] = Warning{one.GetKind(), one.GetMessage()}
+	for i, message := range messages {
+		warnings[i] = Warning{message.GetKind(), message.GetMessage()}
 	}
 	return warnings
 }

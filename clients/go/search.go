@@ -155,7 +155,7 @@ func (c *Client) searchWith(
 	if err != nil {
 		return nil, err
 	}
-	found := &SearchResults{
+	results := &SearchResults{
 		Results:   make([]SearchResult, len(answer.GetResults())),
 		Mode:      answer.GetMode(),
 		Metric:    answer.GetMetric(),
@@ -163,17 +163,17 @@ func (c *Client) searchWith(
 		Truncated: answer.GetTruncated(),
 		Warnings:  warningsOf(answer.GetWarnings()),
 	}
-	for i, one := range answer.GetResults() {
-		found.Results[i] = SearchResult{
-			ThreadID:     one.GetRef().GetThreadId(),
-			Namespace:    one.GetRef().GetCheckpointNs(),
-			CheckpointID: one.GetRef().GetCheckpointId(),
-			Summary:      one.GetSummary(),
-			Content:      one.GetContent(),
-			Metadata:     objectOf(one.GetMetadataJson()),
-			Distance:     one.GetDistance(),
-			Truncated:    one.GetTruncated(),
+	for i, result := range answer.GetResults() {
+		results.Results[i] = SearchResult{
+			ThreadID:     result.GetRef().GetThreadId(),
+			Namespace:    result.GetRef().GetCheckpointNs(),
+			CheckpointID: result.GetRef().GetCheckpointId(),
+			Summary:      result.GetSummary(),
+			Content:      result.GetContent(),
+			Metadata:     objectOf(result.GetMetadataJson()),
+			Distance:     result.GetDistance(),
+			Truncated:    result.GetTruncated(),
 		}
 	}
-	return found, nil
+	return results, nil
 }

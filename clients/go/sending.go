@@ -82,11 +82,11 @@ func (c *Client) getSmall(
 	if err != nil {
 		return nil, err
 	}
-	found := answer.GetGot().GetCheckpoint()
-	if found == nil {
+	checkpoint := answer.GetGot().GetCheckpoint()
+	if checkpoint == nil {
 		return nil, brokenContract("a load without a checkpoint")
 	}
-	return found, nil
+	return checkpoint, nil
 }
 
 // ask makes a call on an exchange stream, and retries it where that is safe. Large values follow

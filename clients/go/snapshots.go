@@ -124,8 +124,8 @@ func (c *Client) RestoreSnapshot(
 		SnapshotId: snapshotID, Mode: mode, Durability: given.Durability,
 		SkipDeleted: given.SkipDeleted,
 	})
-	for _, one := range answer.GetRestored() {
-		c.memory.forget(one.GetThreadId())
+	for _, ref := range answer.GetRestored() {
+		c.memory.forget(ref.GetThreadId())
 	}
 	return answer.GetRestored(), err
 }

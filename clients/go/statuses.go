@@ -43,13 +43,13 @@ func fromStatus(failed *status.Status, target string) *Error {
 		case *errdetails.RetryInfo:
 			failure.RetryAfter = typed.GetRetryDelay().AsDuration()
 		case *errdetails.BadRequest:
-			for _, one := range typed.GetFieldViolations() {
-				failure.refuse(one.GetField(), one.GetDescription())
+			for _, violation := range typed.GetFieldViolations() {
+				failure.refuse(violation.GetField(), violation.GetDescription())
 			}
 		case *errdetails.PreconditionFailure:
-			for _, one := range typed.GetViolations() {
-				if one.GetType() == missingValue {
-					failure.refuse(one.GetSubject(), one.GetDescription())
+			for _, violation := range typed.GetViolations() {
+				if violation.GetType() == missingValue {
+					failure.refuse(violation.GetSubject(), violation.GetDescription())
 				}
 			}
 		}
@@ -93,9 +93,9 @@ func statusOf(answer *tuskpointv1.CallError) *status.Status {
 
 func missingValues(channels []*tuskpointv1.FieldViolation) *errdetails.PreconditionFailure {
 	failure := &errdetails.PreconditionFailure{}
-	for _, one := range channels {
+	for _, channel := range channels {
 		failure.Violations = append(failure.Violations, &errdetails.PreconditionFailure_Violation{
-			Type: missingValue, Subject: one.GetField(), Description: one.GetDescription(),
+			Type: missingValue, Subject: channel.GetField(), Description: channel.GetDescription(),
 		})
 	}
 	return failure
@@ -103,9 +103,9 @@ func missingValues(channels []*tuskpointv1.FieldViolation) *errdetails.Precondit
 
 func refusedFields(fields []*tuskpointv1.FieldViolation) *errdetails.BadRequest {
 	refused := &errdetails.BadRequest{}
-	for _, one := range fields {
+	for _, field := range fields {
 		refused.FieldViolations = append(refused.FieldViolations, &errdetails.BadRequest_FieldViolation{
-			Field: one.GetField(), Description: one.GetDescription(),
+			Field: field.GetField(), Description: field.GetDescription(),
 		})
 	}
 	return refused
@@ -120,8 +120,8 @@ func (e *Error) settled() *Error {
 	e.kind = kindOf(e.Status, e.Reason)
 	if e.kind == invalidRequest && len(e.Violations) > 0 {
 		named := make([]string, len(e.Violations))
-		for i, one := range e.Violations {
-			named[i] = one.Field + ": " + one.Problem
+		for i, violation := range e.Violations {
+			named[i] = violation.Field + ": " + violation.Problem
 		}
 		if all := strings.Join(named, "; "); !strings.Contains(e.Message, all) {
 			e.Message += " (" + all + ")"

@@ -180,9 +180,9 @@ func (c *Client) Prune(
 		strategy = tuskpointv1.PruneStrategy_PRUNE_STRATEGY_DELETE_ALL
 	}
 	deleted := uint64(0)
-	for some := range slices.Chunk(threadIDs, batch) {
+	for chunk := range slices.Chunk(threadIDs, batch) {
 		answer, err := c.threads.PruneThreads(ctx, &tuskpointv1.PruneThreadsRequest{
-			ThreadIds: some, Strategy: strategy, Durability: given.Durability,
+			ThreadIds: chunk, Strategy: strategy, Durability: given.Durability,
 		})
 		if err != nil {
 			return deleted, err
@@ -198,9 +198,9 @@ func (c *Client) DeleteRuns(
 	ctx context.Context, runIDs []string, options *ChangeOptions,
 ) (uint64, error) {
 	deleted := uint64(0)
-	for some := range slices.Chunk(runIDs, batch) {
+	for chunk := range slices.Chunk(runIDs, batch) {
 		answer, err := c.threads.DeleteRuns(ctx, &tuskpointv1.DeleteRunsRequest{
-			RunIds: some, Durability: valueOf(options).Durability,
+			RunIds: chunk, Durability: valueOf(options).Durability,
 		})
 		if err != nil {
 			return deleted, err

@@ -14,15 +14,15 @@ import (
 // zero-padded to the 32 digits that LangGraph writes.
 func Version(all []*tuskpointv1.Version) (*tuskpointv1.Version, error) {
 	var newest *tuskpointv1.Version
-	for _, one := range all {
-		if one.GetKind() == nil {
+	for _, version := range all {
+		if version.GetKind() == nil {
 			continue
 		}
-		if newest != nil && kindOfVersion(newest) != kindOfVersion(one) {
+		if newest != nil && kindOfVersion(newest) != kindOfVersion(version) {
 			return nil, errUncountable
 		}
-		if newest == nil || isAbove(one, newest) {
-			newest = one
+		if newest == nil || isAbove(version, newest) {
+			newest = version
 		}
 	}
 	switch last := newest.GetKind().(type) {

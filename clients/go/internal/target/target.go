@@ -23,24 +23,24 @@ var (
 // between, or a name with a scheme (github.com/grpc/grpc/blob/master/doc/naming.md).
 func Normal(text string) (string, error) {
 	target := strings.TrimSpace(text)
-	if found := webScheme.FindStringSubmatch(target); found != nil {
-		hint := "TuskPoint speaks gRPC, not URLs: try " + strconv.Quote(strings.TrimRight(found[1], "/"))
+	if match := webScheme.FindStringSubmatch(target); match != nil {
+		hint := "TuskPoint speaks gRPC, not URLs: try " + strconv.Quote(strings.TrimRight(match[1], "/"))
 		return "", noTarget(text, hint)
 	}
-	if found := nameScheme.FindStringSubmatch(target); found != nil {
-		if found[1] == "dns" && strings.Contains(target, ",") {
+	if match := nameScheme.FindStringSubmatch(target); match != nil {
+		if match[1] == "dns" && strings.Contains(target, ",") {
 			return "", noTarget(text, example)
 		}
 		return target, nil
 	}
 	addresses := strings.Split(target, ",")
-	for place, one := range addresses {
-		addresses[place] = strings.TrimSpace(one)
-		found := hostPort.FindStringSubmatch(addresses[place])
-		if found == nil {
+	for place, address := range addresses {
+		addresses[place] = strings.TrimSpace(address)
+		match := hostPort.FindStringSubmatch(addresses[place])
+		if match == nil {
 			return "", noTarget(text, example)
 		}
-		if port, err := strconv.Atoi(found[2]); err != nil || port < 1 || port > 65535 {
+		if port, err := strconv.Atoi(match[2]); err != nil || port < 1 || port > 65535 {
 			return "", noTarget(text, example)
 		}
 	}

@@ -78,22 +78,22 @@ func Holders(channels []*tuskpointv1.Channel, writes []*tuskpointv1.PendingWrite
 func DetachLarge(all []Holder) []*tuskpointv1.Value {
 	type inline struct{ size, place int }
 	left := 0
-	var found []inline
-	for place, one := range all {
-		if one.value != nil {
-			size := proto.Size(one.value)
+	var candidates []inline
+	for place, holder := range all {
+		if holder.value != nil {
+			size := proto.Size(holder.value)
 			left += size
-			found = append(found, inline{size, place})
+			candidates = append(candidates, inline{size, place})
 		}
 	}
-	slices.SortFunc(found, func(a, b inline) int { return cmp.Compare(b.size, a.size) })
+	slices.SortFunc(candidates, func(a, b inline) int { return cmp.Compare(b.size, a.size) })
 	var places []int
-	for _, one := range found {
-		if one.size <= maxInlineValueBytes && left <= maxInlineBytes {
+	for _, candidate := range candidates {
+		if candidate.size <= maxInlineValueBytes && left <= maxInlineBytes {
 			break
 		}
-		left -= one.size
-		places = append(places, one.place)
+		left -= candidate.size
+		places = append(places, candidate.place)
 	}
 	slices.Sort(places)
 	var large []*tuskpointv1.Value
@@ -162,11 +162,11 @@ func (f *filling) add(chunk *tuskpointv1.ValueChunk) error {
 
 func (f *filling) closeFull() {
 	for !f.full() {
-		one := f.open[f.index]
-		if uint64(len(f.data)) < one.large.GetSizeBytes() {
+		holder := f.open[f.index]
+		if uint64(len(f.data)) < holder.large.GetSizeBytes() {
 			return
 		}
-		one.fill(&tuskpointv1.Value{Type: one.large.GetType(), Data: f.data})
+		holder.fill(&tuskpointv1.Value{Type: holder.large.GetType(), Data: f.data})
 		f.data = nil
 		f.index++
 	}
