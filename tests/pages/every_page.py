@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ from tools.frameworks import ENVIRONMENTS, Environment
 from tools.pages import markdown
 from tools.stubs import ROOT
 
-BUILT = {"build", "dist", "node_modules", "target"}
 OWN_TESTS: Mapping[str, str] = {
     "README.md": "tests/pages/test_readme.py",
     "docs/quickstart.md": "tests/pages/test_quickstart.py",
@@ -41,11 +39,7 @@ COMMAND = re.compile(
 
 def pages(root: Path = ROOT) -> list[str]:
     """Return the pages of a checkout that have code blocks."""
-    found = []
-    for folder, inner, names in os.walk(root):
-        inner[:] = [name for name in inner if name not in BUILT and not name.startswith(".")]
-        found += [Path(folder, name) for name in names if name.endswith(".md")]
-    return sorted(page.relative_to(root).as_posix() for page in found if blocks(page))
+    return [page.relative_to(root).as_posix() for page in markdown.pages(root) if blocks(page)]
 
 
 def blocks(page: Path) -> list[markdown.Block]:

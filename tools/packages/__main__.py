@@ -31,7 +31,7 @@ from tools.packages.archives import (
     run,
     versions,
 )
-from tools.packages.extras import try_extras
+from tools.packages.extras import try_combinations
 
 OUT = ROOT / "dist"
 
@@ -108,9 +108,8 @@ def try_out(built: dict[str, Built], package: Path | None, scratch: Path) -> Non
         trying.emulators(folder / "emulators", archive[EMULATORS.name])
         print(f"{kind}: tuskpoint-walrus stores a blob, tuskpoint-memwal serves")
         if kind == "wheel":
-            for distribution in (CLIENT, SERVER):
-                try_extras(distribution, archive, folder / f"{distribution.name}-extras")
-                print(f"{kind}: each extra of {distribution.name} works alone")
+            try_combinations(archive, folder / "combinations")
+            print(f"{kind}: each extra works alone, and what each page installs works together")
 
 
 if __name__ == "__main__":

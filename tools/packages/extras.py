@@ -7,8 +7,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.packages.archives import CLIENT, SERVER, DistError, Distribution
+from tools.packages.archives import CLIENT, EMULATORS, ROOT, SERVER, DistError
+from tools.packages.installs import Install, InstallError, installed, lines
 from tools.packages.trying import Environment
+from tools.pages import markdown
 
 # An extra and the statements that work with it. Those that begin with "from tuskpoint" and have no
 # private module are in the pages.
@@ -71,28 +73,70 @@ STATEMENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 TOO_NEW = {"crewai": (3, 14)}
 
 
-def try_extras(distribution: Distribution, archives: Mapping[str, Path], folder: Path) -> None:
-    """Install each extra of a distribution alone into a fresh environment, and use it there.
+ALONE: Mapping[str, tuple[str, ...]] = {
+    CLIENT.name: ("from tuskpoint import AsyncClient, Client",),
+    EMULATORS.name: ("import tuskpoint_emulators.walrus.program",),
+    SERVER.name: ("import tuskpoint_server.commands.serve",),
+}
+"""Statements that work with a distribution that is installed without an extra."""
+
+
+def combinations(root: Path = ROOT) -> dict[tuple[Install, ...], str]:
+    """Return what is tried together: each extra alone, and each line of pip on a page.
+
+    Returns:
+        The distributions with their extras, and where they come from.
+
+    Raises:
+        InstallError: A page installs something that is not there.
+    """
+    client: Install = (CLIENT.name, ())
+    found: dict[tuple[Install, ...], str] = {}
+    for extra in STATEMENTS[CLIENT.name]:
+        found[((CLIENT.name, (extra,)),)] = f"the extra {extra}"
+    for extra in STATEMENTS[SERVER.name]:
+        found[client, (SERVER.name, (extra,))] = f"the extra {extra}"
+    for page in markdown.pages(root):
+        name = page.relative_to(root).as_posix()
+        for line in lines(page.read_text("utf-8")):
+            try:
+                installs = {*installed(line)}
+            except InstallError as error:
+                raise InstallError(f"{name}: {error}") from None
+            if {SERVER.name} == {distribution for distribution, _ in installs}:
+                installs.add(client)  # the server requires the client
+            if installs:
+                found.setdefault(tuple(sorted(installs)), name)
+    return found
+
+
+def try_combinations(archives: Mapping[str, Path], folder: Path) -> None:
+    """Install each combination into a fresh environment, and use its extras there.
 
     Args:
-        distribution: The distribution.
         archives: The archives of all distributions.
         folder: Folder of the environments, which are made one after another.
 
     Raises:
-        DistError: A statement fails, or an extra cannot be installed.
+        DistError: A statement fails, or a combination cannot be installed.
     """
-    others = [str(archives[CLIENT.name])] if distribution != CLIENT else []
-    for extra, statements in STATEMENTS[distribution.name].items():
-        if sys.version_info >= TOO_NEW.get(extra, (4,)):
-            print(f"skipped: {distribution.name}[{extra}], which needs an older Python")
+    for number, (installs, origin) in enumerate(combinations().items()):
+        pairs = [(name, extra) for name, extras in installs for extra in extras]
+        if any(sys.version_info >= TOO_NEW.get(extra, (4,)) for _, extra in pairs):
+            print(f"skipped: {origin}, which needs an older Python")
             continue
-        environment = Environment(folder / extra)
+        statements = [
+            *(statement for name, _ in installs for statement in ALONE[name]),
+            *(statement for name, extra in pairs for statement in STATEMENTS[name][extra]),
+        ]
+        environment = Environment(folder / str(number))
         try:
-            environment.install(*others, f"{archives[distribution.name]}[{extra}]")
+            environment.install(*(_requirement(archives, *install) for install in installs))
             environment.run("python", "-I", "-c", "\n".join(statements))
         except DistError as error:
-            raise DistError(
-                f"{distribution.name}[{extra}] alone does not work:\n{error}"
-            ) from error
+            raise DistError(f"what {origin} installs does not work:\n{error}") from error
         shutil.rmtree(environment.folder)
+
+
+def _requirement(archives: Mapping[str, Path], name: str, extras: tuple[str, ...]) -> str:
+    return f"{archives[name]}[{','.join(extras)}]" if extras else str(archives[name])

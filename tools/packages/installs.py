@@ -6,6 +6,7 @@ python -m tools.packages.installs install REQUIREMENT...    fail if this could n
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ FOLDERS = {
 }
 REQUIREMENTS = ROOT / "requirements"
 """What the locks in this folder have, pages may install beside ours."""
+_LINE = re.compile(r"\bpip3? install ((?:[^`\n\\]|\\\n)+)")
 _WITH_VALUE = {"--requirement", "-r", "--only-binary", "--target", "--python"}
 _REQUIREMENT = re.compile(r"(?P<name>[^\[\]<>=~]+)(?:\[(?P<extras>[\w,-]+)\])?(?:[<>=~]=?.*)?")
 
@@ -42,6 +44,17 @@ def installed(arguments: Sequence[str]) -> list[Install]:
     if not arguments or arguments[0] != "install":
         raise InstallError(f"no `pip install`: {' '.join(arguments)}")
     return list(_requirements(list(arguments[1:])))
+
+
+def lines(text: str) -> list[list[str]]:
+    """Return the command lines of pip on a page, each without `pip` and split into words."""
+    return [["install", *_words(found)] for found in _LINE.findall(text)]
+
+
+def _words(line: str) -> list[str]:
+    words = shlex.split(line.replace("\\\n", " "), comments=True)
+    ends = [at for at, word in enumerate(words) if word in ("&&", "||", ";", "|", "&")]
+    return words[: min(ends, default=len(words))]
 
 
 def _requirements(words: list[str]) -> Iterator[Install]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+BUILT = {"build", "dist", "node_modules", "target"}
+"""Folders of files that programs make."""
 _PARSER = MarkdownIt("commonmark").enable("table")
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//")
 _FILE_NAME = re.compile(r"\*\*`([\w./-]+)`\*\*")
@@ -48,6 +51,15 @@ class Block:
     file: str
     heading: str
     text: str
+
+
+def pages(root: Path) -> list[Path]:
+    """Return the pages of a checkout, in order."""
+    found: list[Path] = []
+    for folder, inner, names in os.walk(root):
+        inner[:] = [name for name in inner if name not in BUILT and not name.startswith(".")]
+        found += [Path(folder, name) for name in names if name.endswith(".md")]
+    return sorted(found)
 
 
 def blocks(text: str) -> list[Block]:

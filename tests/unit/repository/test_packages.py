@@ -20,7 +20,8 @@ from tools.packages.archives import (
     problems,
     versions,
 )
-from tools.packages.extras import STATEMENTS
+from tools.packages.extras import STATEMENTS, combinations
+from tools.packages.installs import InstallError, lines
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda each: each.name)
@@ -74,6 +75,29 @@ def test_every_extra_is_tried_as_the_pages_show_it(distribution: Distribution) -
         line for lines in statements.values() for line in lines if line.startswith("from tusk")
     ]
     assert [line for line in shown if f"\n{line}\n" not in pages] == []
+
+
+def test_each_line_of_pip_on_a_page_is_tried() -> None:
+    tried = combinations()
+    assert (("tuskpoint", ("cli", "langgraph")), ("tuskpoint-server", ("http",))) in tried
+    assert (
+        ("tuskpoint", ("cli", "objects")),
+        ("tuskpoint-server", ("objects", "prometheus")),
+    ) in tried
+    from_pages = [origin for origin in tried.values() if origin.endswith(".md")]
+    assert len(from_pages) > 5
+
+
+def test_a_page_that_installs_what_is_not_there_is_named(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Run `pip install 'tuskpoint[nothing]'` first.\n")
+    with pytest.raises(InstallError, match=r"page\.md: tuskpoint has no extra nothing"):
+        combinations(tmp_path)
+
+
+def test_lines_of_pip_are_found() -> None:
+    text = "`pip install a[b]` c\n/opt/bin/pip install 'd' \\\n  e  # f\npip install g && h\n"
+    assert lines(text) == [["install", "a[b]"], ["install", "d", "e"], ["install", "g"]]
 
 
 def test_every_place_names_one_version() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +13,6 @@ import tuskpoint
 from tools.pages import api, contract, markdown, staging
 from tools.pages.__main__ import CLIENT, described
 from tools.stubs import ROOT, run_buf
-
-BUILT = {"build", "dist", "node_modules", "target"}
-
-
-def pages_of_the_repository() -> Iterator[Path]:
-    for folder, inner, names in os.walk(ROOT):
-        inner[:] = [name for name in inner if name not in BUILT and not name.startswith(".")]
-        yield from (Path(folder) / name for name in names if name.endswith(".md"))
 
 
 def write(root: Path, pages: dict[str, str]) -> None:
@@ -36,7 +27,7 @@ def image() -> FileDescriptorSet:
 
 
 def test_every_link_leads_to_a_file_and_a_heading() -> None:
-    pages = list(pages_of_the_repository())
+    pages = markdown.pages(ROOT)
     assert len(pages) > 50
     assert markdown.broken(ROOT, pages) == []
 
@@ -48,12 +39,14 @@ def test_every_file_that_a_page_names_exists() -> None:
     """Pages name files by the end of their path, such as `journal/lease.py`."""
     ends: set[str] = set()
     for folder, inner, names in os.walk(ROOT):
-        inner[:] = [name for name in inner if name not in BUILT and not name.startswith(".")]
+        inner[:] = [
+            name for name in inner if name not in markdown.BUILT and not name.startswith(".")
+        ]
         parts = Path(folder).relative_to(ROOT).parts
         ends |= {"/".join((*parts[at:], name)) for name in names for at in range(len(parts))}
     named = {
         (page.relative_to(ROOT).as_posix(), name)
-        for page in pages_of_the_repository()
+        for page in markdown.pages(ROOT)
         if page.name != "CHANGELOG.md"
         for name in NAMED_FILE.findall(page.read_text())
     }
@@ -62,7 +55,7 @@ def test_every_file_that_a_page_names_exists() -> None:
 
 
 def test_no_page_has_the_marks_of_a_merge() -> None:
-    pages = {page: page.read_text() for page in pages_of_the_repository()}
+    pages = {page: page.read_text() for page in markdown.pages(ROOT)}
     assert [page for page, text in pages.items() if "\n<<<<<<< " in f"\n{text}"] == []
 
 
