@@ -117,10 +117,10 @@ def test_two_keys_open_a_page(look: Look, demo: Any) -> None:
         look.page.keyboard.press("g")
         look.page.keyboard.press(key)
         expect(heading).to_have_text(title)
-    look.page.keyboard.press("s")  # alone it means nothing
+    look.page.keyboard.press("s")  # without "g" before it, "s" has no effect
     look.page.keyboard.press("/")
     expect(heading).to_have_text("Search")
-    look.page.get_by_label("What happened, in plain words").press("Escape")  # leaves the field
+    look.page.get_by_label("What happened, in plain words").press("Escape")  # to leave the field
     look.page.keyboard.press("?")
     expect(look.page.get_by_role("dialog", name="Keys")).to_be_visible()
 

@@ -52,7 +52,7 @@ def found_by_words(server: ServerProcess) -> set[str]:
 
 
 def found_by_vector(server: ServerProcess, number: int) -> str:
-    """Return the checkpoints nearest to the vector of a save."""
+    """Return the checkpoint nearest to the vector of a save."""
     with grpc.insecure_channel(server.target) as connection:
         answer = SearchServiceStub(connection).SearchCheckpoints(
             pb.SearchCheckpointsRequest(

@@ -46,7 +46,7 @@ def ports_of(page: str) -> dict[str, int]:
 
 def with_own_ports(page: str, text: str) -> str:
     """Return a text of a page with the free ports in place of its ports."""
-    return ADDRESS.sub(lambda found: f"127.0.0.1:{ports_of(page)[found[1]]}", text)
+    return ADDRESS.sub(lambda match: f"127.0.0.1:{ports_of(page)[match[1]]}", text)
 
 
 class Reader:
@@ -154,7 +154,7 @@ class Reader:
 
     def _localized(self, text: str) -> str:
         """Return a text with free ports, and with system paths moved into the folder."""
-        text = SYSTEM_PATH.sub(lambda found: f"{self.folder}/system{found[0]}", text)
+        text = SYSTEM_PATH.sub(lambda match: f"{self.folder}/system{match[0]}", text)
         ports = f"--port {self._ports['7390']} --http-port {self._ports['7391']}"
         text = text.replace("tuskpoint-server dev", f"tuskpoint-server dev {ports}")
         return with_own_ports(self._page, text)

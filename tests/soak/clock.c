@@ -1,6 +1,6 @@
-/* A wall clock that a test sets: preloaded into a server, it adds to every reading of the real-time
- * clock the seconds that stand, as a 64-bit integer, in the file that SOAK_CLOCK names. Other clocks
- * stay as they are, and waits until a time of this clock end when it is that time.
+/* A wall clock that a test sets. Preloaded into a server, this library adds seconds to every reading
+ * of the real-time clock: a 64-bit integer in the file that SOAK_CLOCK names. Other clocks do not
+ * change. A wait until a time of the real-time clock ends at the shifted time.
  */
 
 #define _GNU_SOURCE

@@ -1,9 +1,9 @@
 // LangGraph.js's own serializer, driven over standard input: one JSON object per line each way.
 //
-//     node portable_peer.mjs PACKAGE_JSON      (of a package that has LangGraph.js installed)
+//     node portable_peer.mjs PACKAGE_JSON      (of a package with LangGraph.js installed)
 //
 // {"do": "again", "type", "data"}   load a value, describe it, save it again
-// {"do": "make", "name"}            save a value that JavaScript made
+// {"do": "make", "name"}            save a value that JavaScript creates
 //
 // Data travels in base64. Answers: {"type", "data", "shown"} or {"problem"}.
 
