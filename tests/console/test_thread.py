@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from langgraph.graph import START, MessagesState, StateGraph
 from playwright.sync_api import expect
 
 from tests.console.browser import Look
 from tests.console.conftest import ConsoleServer
-from tuskpoint import Client
+from tuskpoint import Client, TuskPointSaver
 
 ROWS = "[role=option][aria-posinset]"
 
@@ -154,3 +155,47 @@ def test_an_address_that_leads_nowhere_says_so(look: Look, path: str, said: str)
     look.allows_failures = True
     look.open(path)
     expect(look.page.get_by_role("main")).to_contain_text(said)
+
+
+def test_an_error_is_titled_by_its_node_and_type_and_shows_its_end(look: Look, demo: Any) -> None:
+    look.open(f"/thread?id={demo.BROKEN}")
+    error = look.page.locator(".problem")
+    expect(error).to_contain_text("Failed in reader: UnicodeDecodeError")
+    expect(error).to_contain_text("'invalid start byte'")
+    expect(error).not_to_contain_text("How bees find their way")
+    error.get_by_role("button", name="Show all").click()
+    expect(error).to_contain_text("How bees find their way")
+    look.open(f"/thread?id={demo.BROKEN}&tab=writes")
+    tasks = look.page.get_by_role("region", name="Task reader")
+    expect(tasks).to_have_count(5)
+
+
+def test_a_traceback_is_folded(look: Look, server: ConsoleServer) -> None:
+    calls = 'Traceback (most recent call last):\n  File "pay.py", line 7, in pay\n    charge()\n'
+
+    def pay(state: MessagesState) -> MessagesState:
+        raise RuntimeError(f"{calls}ValueError: no money")
+
+    graph = StateGraph(MessagesState).add_node("pay", pay).add_edge(START, "pay")
+    with TuskPointSaver(server.target) as saver, pytest.raises(RuntimeError, match="no money"):
+        graph.compile(checkpointer=saver).invoke(
+            {"messages": []}, {"configurable": {"thread_id": "refused"}}
+        )
+    look.open("/thread?id=refused")
+    error = look.page.locator(".problem")
+    expect(error).to_contain_text("Failed in pay: RuntimeError")
+    expect(error.get_by_text("ValueError: no money", exact=True)).to_be_visible()
+    expect(error.get_by_text("charge()")).to_be_hidden()
+    error.get_by_text("Traceback", exact=True).click()
+    expect(error.get_by_text("charge()")).to_be_visible()
+
+
+def test_a_long_lineage_names_the_command_that_lists_the_rest(look: Look, client: Client) -> None:
+    checkpoint_id = client.save("much forked", {"n": 1})
+    for number in range(51):
+        client.fork("much forked", checkpoint_id, f"fork-{number}")
+    look.open("/thread?id=much+forked")
+    family = look.page.get_by_role("region", name="Family")
+    expect(family.get_by_role("listitem")).to_have_count(50)
+    expect(family).to_contain_text("tuskpoint lineage --limit 1000 'much forked'")
+    expect(family.get_by_role("button", name="Copy the command")).to_be_visible()

@@ -67,20 +67,24 @@ export interface Task {
 
 const NOBODY = "00000000-0000-0000-0000-000000000000";
 
-export function tasksOf(writes: PendingWrite[]): Task[] {
+export function tasksOf(writes: PendingWrite[], sends: readonly string[] = []): Task[] {
   const tasks = new Map<string, Task>();
   for (const write of writes) {
     const { taskId, taskPath } = write;
     const key = JSON.stringify([taskPath, taskId]);
-    const task = tasks.get(key) ?? { taskId, name: taskName(taskId, taskPath), writes: [] };
+    const task = tasks.get(key) ?? { taskId, name: taskName(taskId, taskPath, sends), writes: [] };
     task.writes.push(write);
     tasks.set(key, task);
   }
   return [...tasks.values()];
 }
 
-/** Return the node that a task runs, from LangGraph's path of the task, or else the known parts. */
-export function taskName(taskId: string, taskPath: string): string {
+/**
+ * Return the node that a task runs, from LangGraph's path of the task, or else the known parts.
+ *
+ * The path of a task that a node sent has only its position in `sends`.
+ */
+export function taskName(taskId: string, taskPath: string, sends: readonly string[] = []): string {
   if (taskId === NOBODY) {
     return "An answer for the whole graph";
   }
@@ -88,7 +92,23 @@ export function taskName(taskId: string, taskPath: string): string {
   if (node) {
     return node;
   }
-  return taskPath.startsWith("~__pregel_push") ? "A task that was sent" : short(taskId);
+  if (taskPath.startsWith("~__pregel_push")) {
+    const [, position] = /^~__pregel_push, (\d+)\b/.exec(taskPath) ?? [];
+    return sends[Number(position)] || "a parallel task";
+  }
+  return short(taskId);
+}
+
+/** Return the nodes of the tasks that the step before the checkpoint sent, in their order. */
+export function sendsOf({ state }: Checkpoint): string[] {
+  const channel = state?.channels.find(({ name }) => name === "__pregel_tasks");
+  const data = channel && dataOf(channel);
+  const value = data ? parsed(data) : { json: null };
+  const sends = "json" in value && Array.isArray(value.json) ? value.json : [];
+  return sends.map((send) => {
+    const node = send !== null && typeof send === "object" && !Array.isArray(send) && send["node"];
+    return typeof node === "string" ? node : "";
+  });
 }
 
 const SPECIAL: Record<string, string> = {
@@ -111,37 +131,6 @@ const OWN = /^(__.+__|__pregel_.+|branch:.+|join:.+|start:.+)$/s;
 
 export function isOfFramework(channel: string): boolean {
   return OWN.test(channel);
-}
-
-export interface Failure {
-  task: string;
-  text: string;
-}
-
-/** Return the errors of the tasks that failed at the checkpoint. */
-export function failuresOf(writes: PendingWrite[]): Failure[] {
-  return writes
-    .filter(({ channel }) => channel === "__error__")
-    .map((write) => {
-      const data = dataOf(write);
-      const value = data ? parsed(data) : { json: null };
-      const task = taskName(write.taskId, write.taskPath);
-      return { task, text: "json" in value ? errorText(value.json) : value.problem };
-    });
-}
-
-/** Return an exception as text: Python's `repr`, or a name and a message. */
-function errorText(value: Json): string {
-  if (typeof value === "string") {
-    return value;
-  }
-  if (value !== null && typeof value === "object" && !Array.isArray(value)) {
-    const { name, message } = value;
-    if (typeof message === "string") {
-      return typeof name === "string" ? `${name}: ${message}` : message;
-    }
-  }
-  return JSON.stringify(value);
 }
 
 /** Return whether a task of the checkpoint asks a person. */

@@ -1,19 +1,20 @@
 /** One checkpoint: what happened, its state, its writes, and where it is stored. */
 import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { CheckpointActions } from "../actions/checkpoint_actions.tsx";
 import { Interrupts } from "../actions/interrupts/interrupts.tsx";
 import { checkpointLink, proofLink, type Ref } from "../links.ts";
-import { JsonTree, Text } from "../parts/json_tree.tsx";
+import { JsonTree, LONGEST_TEXT, Text } from "../parts/json_tree.tsx";
 import { Loading, ProblemNote } from "../parts/problem.tsx";
 import { checkpoints } from "../server/calls.ts";
 import { onlyCheckpoint } from "../server/checkpoints.ts";
 import { type Loaded, useLoad } from "../server/loading.ts";
-import { visible } from "../words.ts";
+import { count, oneLine, visible } from "../words.ts";
 import { ChangesTab } from "./changes_tab.tsx";
 import { ConversationTab } from "./conversation_tab.tsx";
-import { asks, failuresOf, metadataOf } from "./describe.ts";
+import { asks, metadataOf } from "./describe.ts";
+import { ending, type Failure, failuresOf } from "./failures.ts";
 import { Heading } from "./heading.tsx";
 import { StateTab } from "./state_tab.tsx";
 import { StoredTab } from "./stored_tab.tsx";
@@ -161,19 +162,51 @@ function Unreadable({ whole, checkpoint }: UnreadableProps) {
 }
 
 function Failures({ checkpoint }: { checkpoint: Checkpoint }) {
+  const failures = useMemo(() => failuresOf(checkpoint), [checkpoint]);
   return (
     <>
-      {failuresOf(checkpoint.writes).map(({ task, text }) => (
-        <div key={`${task} ${text.slice(0, 200)}`} class="problem">
-          <p class="problem-title">Failed: {visible(task)}</p>
-          <Text text={text} short={SHORT_ERROR} />
-        </div>
+      {failures.map((failure, index) => (
+        <FailureNote key={`${index} ${failure.task}`} failure={failure} />
       ))}
     </>
   );
 }
 
-const SHORT_ERROR = 500; // characters that are shown at first
+const SHORT_ERROR = 500; // characters of a message that are shown at first: its end
+
+function FailureNote({ failure }: { failure: Failure }) {
+  const { task, type, message, traceback } = failure;
+  const [whole, setWhole] = useState(false);
+  const isCut = message.length > SHORT_ERROR && !whole;
+  return (
+    <div class="problem">
+      <p class="problem-title">
+        Failed in {oneLine(task, 200)}
+        {type && `: ${oneLine(type, 200)}`}
+      </p>
+      {isCut ? (
+        <>
+          <button type="button" onClick={() => setWhole(true)}>
+            Show all {count(message.length)} characters
+          </button>
+          <p class="failure-message">…{visible(ending(message, SHORT_ERROR))}</p>
+        </>
+      ) : (
+        <p class="failure-message">
+          <Text text={message} short={LONGEST_TEXT} />
+        </p>
+      )}
+      {traceback && (
+        <details>
+          <summary>Traceback</summary>
+          <pre>
+            <Text text={traceback} />
+          </pre>
+        </details>
+      )}
+    </div>
+  );
+}
 
 function MetadataTab({ checkpoint }: { checkpoint: Checkpoint }) {
   const { whole } = metadataOf(checkpoint);

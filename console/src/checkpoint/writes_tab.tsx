@@ -4,14 +4,14 @@ import { useState } from "preact/hooks";
 import { Identifier } from "../parts/labels.tsx";
 import { Empty } from "../parts/problem.tsx";
 import { count, counted, oneLine } from "../words.ts";
-import { meaningOf, type Task, tasksOf } from "./describe.ts";
+import { meaningOf, sendsOf, type Task, tasksOf } from "./describe.ts";
 import { ValueRow } from "./value_row.tsx";
 import { dataOf } from "./values.ts";
 
 const PAGE = 100; // writes of a task that are shown at a time
 
 export function WritesTab({ checkpoint }: { checkpoint: Checkpoint }) {
-  const tasks = tasksOf(checkpoint.writes);
+  const tasks = tasksOf(checkpoint.writes, sendsOf(checkpoint));
   const [pages, setPages] = useState(1);
   const shown = tasks.slice(0, pages * PAGE);
   if (tasks.length === 0) {

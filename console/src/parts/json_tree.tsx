@@ -12,7 +12,7 @@ export type { Json } from "./json.ts";
 
 const PAGE = 100; // members that are shown at a time
 const LONG_TEXT = 2000; // characters of a string that are shown at first
-const LONGEST_TEXT = 200_000; // characters that are shown at most; the rest can be copied
+export const LONGEST_TEXT = 200_000; // characters that are shown at most; the rest can be copied
 const PREVIEW = 60; // characters of a preview of a folded branch
 
 interface JsonTreeProps {

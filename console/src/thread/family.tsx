@@ -8,20 +8,23 @@ import { LineageKind, type LineageStep } from "@contract/thread_service_pb.js";
 import { ErrorInfoSchema } from "@google/rpc/error_details_pb.js";
 import { checkpointLink, threadLink } from "../links.ts";
 import { done } from "../parts/ask.tsx";
+import { Command } from "../parts/command.tsx";
 import { When } from "../parts/labels.tsx";
+
 import { ProblemNote } from "../parts/problem.tsx";
+import { quoted } from "../proof/commands.ts";
 import { history, threads } from "../server/calls.ts";
 import { type Loaded, useLoad } from "../server/loading.ts";
-import { oneLine, short } from "../words.ts";
+import { count, oneLine, short } from "../words.ts";
 import { keyOf } from "./log.ts";
 
+const MOST_OF_SERVER = 1000; // descendants that a server returns
 const MOST = 50; // steps that are listed in each direction
 const QUIET_SECONDS = 1n; // silence after which a watch has delivered all past events
 
 export interface Family {
   ancestors: LineageStep[];
   descendants: LineageStep[];
-  truncated: boolean;
   /** Keys of checkpoints that were handed off, as far back as the server keeps events. */
   handedOff: Set<string>;
 }
@@ -34,8 +37,8 @@ export function useFamily(threadId: string, version: unknown): Loaded<Family> {
         threads.getLineage({ threadId }, { signal }),
         handOffs(threadId, signal),
       ]);
-      const { ancestors, descendants, truncated } = lineage;
-      return { ancestors, descendants, truncated, handedOff };
+      const { ancestors, descendants } = lineage;
+      return { ancestors, descendants, handedOff };
     },
     [threadId, version, done.value],
   );
@@ -101,11 +104,23 @@ export function FamilyCard({ threadId, family }: { threadId: string; family: Loa
           <Step key={stepKey(step)} step={step} here={threadId} />
         ))}
       </ul>
-      {(data.truncated || data.descendants.length > MOST) && (
-        <p class="quiet">There are more. `tuskpoint lineage` on the command line lists them.</p>
+      {Math.max(data.ancestors.length, data.descendants.length) > MOST && (
+        <>
+          <p class="quiet">
+            Only the nearest {MOST} steps are listed. The command line lists up to{" "}
+            {count(MOST_OF_SERVER)}:
+          </p>
+          <Command text={lineageCommand(threadId)} what="the command" />
+        </>
       )}
     </section>
   );
+}
+
+/** Return the command that lists the lineage of a thread. */
+function lineageCommand(threadId: string): string {
+  const separator = threadId.startsWith("-") ? "-- " : "";
+  return `tuskpoint lineage --limit ${MOST_OF_SERVER} ${separator}${quoted(threadId)}`;
 }
 
 function stepKey(step: LineageStep): string {

@@ -4,7 +4,6 @@ import { ChannelSchema, type PendingWrite, PendingWriteSchema } from "@contract/
 import { expect, test } from "vitest";
 import { conversationsOf } from "../../src/checkpoint/conversations.ts";
 import {
-  failuresOf,
   isOfFramework,
   metadataOf,
   originsOf,
@@ -57,7 +56,8 @@ test("origins are the checkpoints that lineage names", () => {
 
 test("tasks are named by their node", () => {
   expect(taskName("t", "~__pregel_pull, pay")).toBe("pay");
-  expect(taskName("t", "~__pregel_push, 0000000000")).toBe("A task that was sent");
+  expect(taskName("t", "~__pregel_push, 0000000000")).toBe("a parallel task");
+  expect(taskName("t", "~__pregel_push, 0000000001", ["a", "b"])).toBe("b");
   expect(taskName("1f1e931f-558f-6db8", "")).toBe("1f1e931f…6db8");
   expect(taskName("00000000-0000-0000-0000-000000000000", "")).toContain("whole graph");
 });
@@ -71,18 +71,6 @@ test("writes are told by task, in their order", () => {
   ];
   const told = tasksOf(writes).map((task) => task.writes.map(({ channel }) => channel));
   expect(told).toEqual([["a", "b", "c"], ["a"]]);
-});
-
-test("failures are what tasks wrote on __error__", () => {
-  const writes = [
-    write("1", "~__pregel_pull, pay", "__error__", "ValueError('no')"),
-    write("2", "~__pregel_pull, buy", "__error__", { lc: 2, name: "KeyError", message: "x" }),
-    write("3", "", "total", 1),
-  ];
-  expect(failuresOf(writes)).toEqual([
-    { task: "pay", text: "ValueError('no')" },
-    { task: "buy", text: "KeyError: x" },
-  ]);
 });
 
 test("channels of the framework are told from channels of the agent", () => {
