@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
 from bench.running.postgres import LeftOutError, newest_binaries
 from tests.deployment.conftest import Tool
@@ -157,3 +159,13 @@ def test_it_waits_for_the_drain() -> None:
 def test_the_reader_of_compose_files_finds_nothing(tool: Tool) -> None:
     done = tool("compose-spec", "--no-interpolation", str(COMPOSE))
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_grafana_loads_the_dashboard() -> None:
+    content = compose(VALUES)
+    targets = {entry["source"]: entry["target"] for entry in SERVICES["telemetry"]["configs"]}
+    [provider] = yaml.safe_load(content["configs"]["dashboards"]["content"])["providers"]
+    assert provider["options"]["path"] == targets["dashboard"]
+    assert targets["dashboards"].startswith("/otel-lgtm/grafana/conf/provisioning/dashboards/")
+    dashboard = json.loads((COMPOSE.parent / content["configs"]["dashboard"]["file"]).read_text())
+    assert dashboard["title"] == "TuskPoint"
