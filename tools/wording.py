@@ -23,7 +23,6 @@ NOT_HELD = {
     "docs/agents/": ALL,
     "docs/clients/": ALL,
     "docs/threads/": ALL,
-    "server/src/": COMMENTS,
     "tests/contract/": ALL,
     "tests/integration/": ALL,
     "tests/kit/": ALL,

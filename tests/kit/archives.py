@@ -176,7 +176,7 @@ async def house(
             took_over.set()
             yield
 
-        leader = Leader(lease, [archive.keeping, noting])
+        leader = Leader(lease, [archive.leading, noting])
         await leader.start()
         took_over.clear()
         try:

@@ -49,7 +49,7 @@ class Years:
         await self.home.flush()
 
     async def look(self) -> Round:
-        return await self.home.archive.lifetime.look_now()
+        return await self.home.archive.lifetime.check_now()
 
     async def keep(self) -> Round:
         """Check the blobs, and wait until all values that are due are stored again."""

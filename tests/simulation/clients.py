@@ -343,7 +343,7 @@ class Clients:
 
     async def look(self, server: Server) -> None:
         """Renew blobs that may expire, and store lost blobs again."""
-        await server.archive.lifetime.look_now()
+        await server.archive.lifetime.check_now()
 
     async def read(self, server: Server) -> None:
         """Load a checkpoint and compare every byte with what was sent."""

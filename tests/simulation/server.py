@@ -158,7 +158,7 @@ class Server:
             clock_us=clock_us,
             keys=self.keys,
         )
-        self.leader = Leader(lease, [self.archive.keeping])
+        self.leader = Leader(lease, [self.archive.leading])
         spool: Any = _Spool(self.disk, self.rng)
         pointer: Any = _Pointer(self.disk, self.rng)
         self.archive.spool = self.archive._parts.runner._spool = spool

@@ -25,7 +25,7 @@ async def test_a_rebuilt_catalog_places_what_is_stored_above_the_watermark(stage
         await flusher.flush.settle()
         await flusher.flush.once(list)
         assert stage.marks() == (7, 5)
-        await archive.lifetime.salvage.rebuild(flusher)
+        await archive.lifetime.repair.rebuild(flusher)
     await stage.flush()
     assert stage.recovered() == {"01"}
 
@@ -56,7 +56,7 @@ async def rebuild(stage: Stage) -> None:
     flusher = archive._flusher(TENANT)
     async with flusher.turn:
         await flusher.flush.settle()
-        await archive.lifetime.salvage.rebuild(flusher)
+        await archive.lifetime.repair.rebuild(flusher)
 
 
 @fixed()

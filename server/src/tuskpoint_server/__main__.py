@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server until a signal stops it, or one of its commands; return the exit code.
 
     Args:
-        arguments: What comes after the name of the program; by default those of the process.
+        arguments: The arguments after the name; by default the arguments of the process.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     os.umask(_PRIVATE)

@@ -71,7 +71,7 @@ async def rebuild(home: House) -> None:
     flusher = home.archive._flusher(TENANT)
     async with flusher.turn:
         await flusher.flush.settle()
-        await home.archive.lifetime.salvage.rebuild(flusher)
+        await home.archive.lifetime.repair.rebuild(flusher)
 
 
 async def test_a_rebuilt_catalog_has_a_gap_where_a_key_does_not_open(
@@ -132,7 +132,7 @@ async def test_evicted_content_without_a_key_is_told_as_lost(
         "SELECT sha256 FROM members WHERE kind = 'segment' AND last_seq = 2"
     )
     flusher, done = home.archive._flusher(TENANT), Round()
-    await home.archive.lifetime.salvage.store_again(flusher, {segment}, done)
+    await home.archive.lifetime.repair.store_again(flusher, {segment}, done)
     assert (done.lost, done.waits) == (1, False)
     assert "LOST: checkpoint '0001'" in caplog.text
 

@@ -41,7 +41,7 @@ class Server:
     async def lead(self) -> None:
         """Become the leader, which does its duty from then on."""
         assert await self.lease.acquire()
-        async with self.engine.keeping():
+        async with self.engine.leading():
             pass
 
     async def stop(self) -> None:

@@ -75,7 +75,7 @@ async def test_a_blob_id_is_enough(tmp_path: Path, store: WalrusStore, standalon
         async with recovered_house(tmp_path / "second", home) as second:
             assert await compare(home, second) == 11
             # The expiry of earlier blobs is unknown, so all needed values are stored again.
-            await second.archive.lifetime.look_now()
+            await second.archive.lifetime.check_now()
             unknown = "SELECT kind FROM members WHERE blob_id NOT IN (SELECT blob_id FROM blobs)"
             assert await second.ask(unknown) == []
             await grow(second, 1, "t1", 2)

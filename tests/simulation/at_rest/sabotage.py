@@ -88,7 +88,7 @@ def a_start_ignores_the_store(patch: Patch) -> None:
 
 def an_older_journal_keeps_its_generation(patch: Patch) -> None:
     """An accepted older journal continues to count in its old generation."""
-    patch.setattr(start_checks, "begin_anew", lambda *arguments, **named: None)
+    patch.setattr(start_checks, "give_new_identity", lambda *arguments, **named: None)
 
 
 def the_old_pointer_is_overwritten(patch: Patch) -> None:

@@ -223,7 +223,7 @@ class Archive:
             flusher.refuse()
 
     @asynccontextmanager
-    async def keeping(self) -> AsyncIterator[None]:
+    async def leading(self) -> AsyncIterator[None]:
         """Resume the packs of an earlier process, flush and renew inside the context.
 
         Only the leader does this. An in-flight pack is finished, or resumes at the next start; an
@@ -391,7 +391,7 @@ class Archive:
 
     async def rewrite(self, rewriter: PackRewriter, tenant: str, sizes: Mapping[str, int]) -> int:
         """Rewrite the packs of a tenant, as `PackRewriter.rewrite`; call inside `keeping`."""
-        return await rewriter.rewrite(self._flusher(tenant), self.lifetime.salvage, sizes)
+        return await rewriter.rewrite(self._flusher(tenant), self.lifetime.repair, sizes)
 
     async def clear_cache(self) -> None:
         """Empty the local cache, if there is one.

@@ -114,7 +114,7 @@ async def _archive(
     lease = await open_lease(config, database, Signer(signing_keys(config)))
     archive = await start_archive(config, database, lease, store, keys)
     try:
-        leader = await start_leader(lease, [archive.keeping])
+        leader = await start_leader(lease, [archive.leading])
         try:
             yield archive
         finally:

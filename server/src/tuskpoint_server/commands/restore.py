@@ -12,7 +12,7 @@ from pathlib import Path
 from ..config.command_line import settings_parser
 from ..config.sources import from_flags
 from ..core import process
-from ..journal.moving.restoring import begin_anew, restore
+from ..journal.moving.restoring import give_new_identity, restore
 from ..journal.sql.journal_metadata import backend_of
 from .journals import end_on_failure, existing_place, open_backend, summary_text
 from .stopped import point, say, unpoint
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str], version: str) -> int:
         else:
             backend = open_backend(existing_place(journal))
             with end_on_failure(nothing, backend):
-                summary = begin_anew(backend)
+                summary = give_new_identity(backend)
     for tenant, blob_id in summary.catalogs.items():
         point(config, tenant, blob_id)
     unpoint(config, summary.catalogs)

@@ -205,7 +205,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             rules_task = asyncio.create_task(rules.follow(retention.replace))
             stack.push_async_callback(_cancel, rules_task)
         duties: list[Duty] = [
-            archive.keeping,
+            archive.leading,
             partial(_background_work, evictor.run),
             partial(
                 _background_work,
@@ -213,7 +213,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             ),
         ]
         if engine is not None:
-            duties.append(engine.keeping)
+            duties.append(engine.leading)
         if config.scrub_bytes_per_second:
             duties.append(
                 partial(_background_work, archive.scrubber(config.scrub_bytes_per_second).run)

@@ -102,7 +102,7 @@ class SearchEngine:
         self._vectors: VectorIndex | None = None
 
     @asynccontextmanager
-    async def keeping(self) -> AsyncIterator[None]:
+    async def leading(self) -> AsyncIterator[None]:
         """Continue the work of an earlier leader: a duty of the leader."""
         self._stored()
         yield

@@ -148,7 +148,7 @@ async def test_runs_that_are_lost_stall_no_store_whose_blobs_never_expire(
             store.lost |= {member.sha256 for member in store.members(Kind.RUN.value)}
             with suppress(Refusal):  # a merge needs a lost run, and another catalog is created
                 await home.flush()
-        await home.archive.lifetime.look_now()
+        await home.archive.lifetime.check_now()
         await home.flush()
         store.lost.clear()
         assert await check_certified(home) == 12

@@ -70,7 +70,7 @@ def certify(
     ]
     _PUT_MEMBER.run_many(connection, [member.row(tenant, place) for member, place in placed])
     ended_threads = [thread.number for thread in plan.threads if thread.ended]
-    segment_index.begin_anew(connection, tenant, ended_threads)
+    segment_index.restart_threads(connection, tenant, ended_threads)
     segment_index.add_uses(connection, tenant, plan.uses)
     _FORGET_KEYS.run_rows(
         connection, ("of_tenant", "of_thread"), [(tenant, number) for number in ended_threads]

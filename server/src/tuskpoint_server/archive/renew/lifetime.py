@@ -52,7 +52,7 @@ class Lifetime:
     _flusher: Callable[[str], TenantFlusher]
 
     def __post_init__(self) -> None:
-        self.salvage = Repair(self._parts, self._blobs)
+        self.repair = Repair(self._parts, self._blobs)
         epoch_us = self._epochs.length_us or 0
         self._margin_us = self._parts.settings.renew_margin_epochs * epoch_us
         pause_s = self._parts.settings.renew_interval_s
@@ -117,7 +117,7 @@ class Lifetime:
         self._lost.add(tenant)
         self._wake.set()
 
-    async def look_now(self) -> Round:
+    async def check_now(self) -> Round:
         """Store all due blobs again, also those that failed a moment ago."""
         return await self._round(patient=False)
 
@@ -217,13 +217,13 @@ class Lifetime:
                         return False
                     broken = [blob for blob in report.blobs if await self._is_broken(blob)]
                     for blob in broken:
-                        await self.salvage.lose_bundles(tenant, blob.blob.blob_id)
+                        await self.repair.lose_bundles(tenant, blob.blob.blob_id)
                     movable = [blob for blob in broken if not blob.is_member]
                     await self._move(flusher, report, movable, done)
                 segments = {
                     member.owner for blob in broken if blob.is_member for member in blob.alive
                 }
-                await self.salvage.store_again(flusher, segments, done)
+                await self.repair.store_again(flusher, segments, done)
         except Refusal as refusal:
             if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
                 raise
@@ -326,7 +326,7 @@ class Lifetime:
         # segments of deleted threads expire with their blob once no other thread needs them
         if leaving:
             ended_segments = set().union(*(blob.of_ended for blob in leaving))
-            await self.salvage.store_again(flusher, ended_segments, done)
+            await self.repair.store_again(flusher, ended_segments, done)
         whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
         renewed = await gather_all(self._renew(tenant, blob, done) for blob in whole)
         endangered = [
@@ -362,7 +362,7 @@ class Lifetime:
                     raise
                 _log.error("tenant %s: a run cannot be read: %s", tenant, refusal.message)
             if attempt == _READS - 1:
-                await self.salvage.rebuild(flusher)
+                await self.repair.rebuild(flusher)
                 flusher.flush_soon()
         unneeded = [blob for blob in report.blobs if settled and not blob.is_needed]
         hashes = [member.location.sha256 for blob in unneeded for member in blob.dead]
@@ -412,7 +412,7 @@ class Lifetime:
         tenant = flusher.tenant
         for blob in blobs:
             if self.failing.is_over(tenant, blob):
-                done.bundles_lost += await self.salvage.lose_bundles(tenant, blob.blob_id)
+                done.bundles_lost += await self.repair.lose_bundles(tenant, blob.blob_id)
         async with flusher.turn:
             settled, report = await self._survey(flusher, blobs)
             needed = [blob for blob in report.blobs if blob.is_needed]
@@ -426,13 +426,13 @@ class Lifetime:
                     _log.warning("tenant %s: %s", tenant, refusal.message)
         # Checkpoints that cannot be moved are restored to the journal while they can be read.
         segments = {member.owner for blob in needed for member in blob.alive}
-        await self.salvage.store_again(flusher, segments, done)
+        await self.repair.store_again(flusher, segments, done)
 
     async def _move(
         self, flusher: TenantFlusher, report: Survey, blobs: Sequence[SurveyedBlob], done: Round
     ) -> list[tuple[DueBlob, Refusal]]:
         """Move the needed members of blobs; return blobs with unreadable members, and why."""
-        lost = await self.salvage.move(flusher, report, blobs, done)
+        lost = await self.repair.move(flusher, report, blobs, done)
         damaged: list[tuple[DueBlob, Refusal]] = []
         for blob in blobs:
             self._unlike.discard(blob.blob.blob_id)

@@ -208,7 +208,7 @@ def with_needs(connection: Connection, tenant: str, segments: Iterable[bytes]) -
     return list(hashes)
 
 
-def begin_anew(connection: Connection, tenant: str, threads: Iterable[int]) -> None:
+def restart_threads(connection: Connection, tenant: str, threads: Iterable[int]) -> None:
     """Forget the needs of threads' ended incarnations, except segments with copies of the next."""
     for thread in threads:
         _DROP_USES.run(connection, of_thread=thread)

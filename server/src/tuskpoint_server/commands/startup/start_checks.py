@@ -25,7 +25,7 @@ from ...features.recovery import compare_start
 from ...features.recovery.compare_start import EarlierCatalogs, UnreachedCatalog
 from ...journal.clock import JournalClock
 from ...journal.database.database import Database
-from ...journal.moving.restoring import begin_anew
+from ...journal.moving.restoring import give_new_identity
 from ...journal.sql.journal_metadata import backend_of
 from ...keys.provider import KeyProvider
 
@@ -139,7 +139,7 @@ async def _compare(
     is_behind = journal.generation <= generation or not all(generations)
     if is_behind:
         await journal.close()
-        await _begin_anew(config, generation)
+        await _give_new_identity(config, generation)
     pointer = Pointer(config.pointer)
     for catalog in abandoned_catalogs if not newer_catalogs else ():
         _log.error("tenant %s: ACCEPTED: %s", catalog.tenant, catalog.why)
@@ -198,11 +198,11 @@ def _list_catalogs(blob_ids: Sequence[str], tenants: Mapping[str, str]) -> str:
     return ", ".join(f"catalog {blob_id} of tenant {tenants[blob_id]}" for blob_id in blob_ids)
 
 
-async def _begin_anew(config: Config, generation: int) -> None:
+async def _give_new_identity(config: Config, generation: int) -> None:
     """Give an older, closed journal another ID and a higher generation."""
     backend = backend_of(config.journal_place)
     try:
-        await asyncio.to_thread(begin_anew, backend, generation, trusted=False)
+        await asyncio.to_thread(give_new_identity, backend, generation, trusted=False)
     except Exception as error:
         problem = backend.storage_problem(error)
         if problem is None:

@@ -102,7 +102,7 @@ def restore(file: Path, journal: Path) -> Summary:
         with _open_unused(part) as connection:
             _check_pages(connection)
             read_finished(connection, current=False)
-        summary = begin_anew(Sqlite(part))
+        summary = give_new_identity(Sqlite(part))
         sync(part)
         failpoint("restore.before_rename")
         part.rename(journal)
@@ -118,7 +118,7 @@ def _remove(part: Path) -> None:
         Path(f"{part}{suffix}").unlink(missing_ok=True)
 
 
-def begin_anew(backend: Backend, above: int = 0, *, trusted: bool = True) -> Summary:
+def give_new_identity(backend: Backend, above: int = 0, *, trusted: bool = True) -> Summary:
     """Give a restored journal a new ID and the next generation.
 
     The generation is also above `above`, the generation of a catalog that the journal does not
