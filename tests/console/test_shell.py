@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
-from tests.console.browser import Look
-from tests.console.conftest import Looking
+from tests.console.browser import Look, looking
+from tests.console.conftest import ConsoleServer, Looking
 
 # Text beside the focused element that its focus ring covers.
 COVERED = """() => {
@@ -264,3 +267,22 @@ def test_a_phone_shows_threads_before_its_filters(look_at: Looking, demo: Any) -
 def test_the_operations_page_says_how_often_it_refreshes(look: Look, demo: Any) -> None:
     look.open("/operations")
     expect(look.page.get_by_role("main")).to_contain_text("Refreshes every 5 s")
+
+
+def test_an_empty_server_names_its_address_and_a_program_that_makes_a_first_thread(
+    page: Page, tmp_path: Path
+) -> None:
+    with ConsoleServer(tmp_path) as server:
+        server.start()
+        with looking(page, server.address) as look:
+            look.open("/")
+            main = look.page.get_by_role("main")
+            expect(main).to_contain_text(f'checkpointer=TuskPointSaver("{server.target}")')
+            main.get_by_role("button", name="Copy the program").click()
+            expect(main.get_by_role("button", name="Copy the program")).to_have_text("copied")
+            program: str = page.evaluate("navigator.clipboard.readText()")
+            command = [sys.executable, "-c", program]
+            subprocess.run(command, check=True, timeout=60, cwd=tmp_path)
+            look.page.reload()
+            expect(look.page.locator("a.row")).to_contain_text("first")
+            look.accessible()

@@ -505,7 +505,11 @@ type GetServerInfoResponse struct {
 	// neither by retention rules nor after a retention or TTL. The health of the
 	// service "tuskpoint.deletions" is `NOT_SERVING`. The state ends once the
 	// clock is right again, or with `AcceptClock`.
-	ClockJump     *ClockJump `protobuf:"bytes,12,opt,name=clock_jump,json=clockJump,proto3" json:"clock_jump,omitempty"`
+	ClockJump *ClockJump `protobuf:"bytes,12,opt,name=clock_jump,json=clockJump,proto3" json:"clock_jump,omitempty"`
+	// TCP port on which the server listens for gRPC. A proxy in front of the
+	// server can have another port. The host is not included, because a server
+	// that listens on all addresses does not know its name.
+	GrpcPort      uint32 `protobuf:"varint,13,opt,name=grpc_port,json=grpcPort,proto3" json:"grpc_port,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -622,6 +626,13 @@ func (x *GetServerInfoResponse) GetClockJump() *ClockJump {
 		return x.ClockJump
 	}
 	return nil
+}
+
+func (x *GetServerInfoResponse) GetGrpcPort() uint32 {
+	if x != nil {
+		return x.GrpcPort
+	}
+	return 0
 }
 
 // Request of `GetArchiveStatus`.
@@ -1541,7 +1552,7 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\x12max_item_key_bytes\x18\x17 \x01(\rR\x0fmaxItemKeyBytes\x12&\n" +
 	"\x0fmax_item_labels\x18\x18 \x01(\rR\rmaxItemLabels\x127\n" +
 	"\x18max_item_namespace_bytes\x18\x19 \x01(\rR\x15maxItemNamespaceBytes\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xf0\x03\n" +
+	"\x14GetServerInfoRequest\"\x8d\x04\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x122\n" +
 	"\x06limits\x18\x02 \x01(\v2\x1a.tuskpoint.v1.ServerLimitsR\x06limits\x12\x18\n" +
@@ -1560,7 +1571,8 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"recipients\x18\v \x03(\tR\n" +
 	"recipients\x126\n" +
 	"\n" +
-	"clock_jump\x18\f \x01(\v2\x17.tuskpoint.v1.ClockJumpR\tclockJump\"\x19\n" +
+	"clock_jump\x18\f \x01(\v2\x17.tuskpoint.v1.ClockJumpR\tclockJump\x12\x1b\n" +
+	"\tgrpc_port\x18\r \x01(\rR\bgrpcPort\"\x19\n" +
 	"\x17GetArchiveStatusRequest\"\xb9\b\n" +
 	"\x18GetArchiveStatusResponse\x12/\n" +
 	"\x13backlog_checkpoints\x18\x01 \x01(\x04R\x12backlogCheckpoints\x12#\n" +

@@ -6,13 +6,14 @@ import { ThreadOrder } from "@contract/thread_service_pb.js";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { searchLink, type ThreadFilter, threadLink, threadsLink } from "../links.ts";
+import { Command } from "../parts/command.tsx";
 import { Field, TextField } from "../parts/fields.tsx";
 import { State, When } from "../parts/labels.tsx";
 import { narrow } from "../parts/narrow.ts";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
 import { Rows } from "../parts/rows.tsx";
 import { Title } from "../parts/title.tsx";
-import { threads } from "../server/calls.ts";
+import { admin, threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { oneLine } from "../words.ts";
 
@@ -233,11 +234,33 @@ function Nothing({ state, filter }: { state: ThreadState; filter: ThreadFilter }
   if (state !== ThreadState.IDLE) {
     return <p class="quiet">None.</p>;
   }
+  return <EmptyServer />;
+}
+
+/** The first steps on a server without threads, with the address that clients take. */
+function EmptyServer() {
+  const { data, problem, reload } = useLoad((signal) => admin.getServerInfo({}, { signal }), []);
+  if (problem) {
+    return <ProblemNote problem={problem} retry={reload} />;
+  }
+  if (!data) {
+    return <Loading what="the address of the server" />;
+  }
+  const address = `"${window.location.hostname}:${data.grpcPort}"`;
+  const program = [
+    "from tuskpoint import Client",
+    "",
+    `with Client(${address}) as client:`,
+    '    client.save("first", {"count": 1}, summary="counted")',
+  ].join("\n");
   return (
     <Empty title="No threads yet.">
       <p>
-        An agent that saves a checkpoint appears here: with LangGraph,{" "}
-        <code>checkpointer=TuskPointSaver("{window.location.hostname}:7390")</code>.
+        An agent that saves a checkpoint appears here. This Python program makes a first thread:
+      </p>
+      <Command text={program} what="the program" />
+      <p>
+        With LangGraph: <code>checkpointer=TuskPointSaver({address})</code>.
       </p>
     </Empty>
   );

@@ -59,7 +59,7 @@ test.each<[Json, string, string, string]>([
     "no money",
     "no money\n    at pay (pay.ts:7:1)\n    at run (run.ts:1:1)",
   ],
-])("a traceback is no part of the message: %j", (error, type, message, traceback) => {
+])("a traceback is not a part of the message: %j", (error, type, message, traceback) => {
   expect(failuresOf(failed(error))).toEqual([{ task: "pay", type, message, traceback }]);
 });
 

@@ -177,6 +177,16 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         )
         recorded = {"off": (), "changes": CHANGES, "all": POLICY.keys() - {EXCHANGE}}
         trail = Trail(TrailRows(journal), recorded[config.recorded])
+        admin = Admin(
+            journal,
+            archive,
+            engine,
+            clock,
+            version=importlib.metadata.version("tuskpoint-server"),
+            blob_backend=blobs.backend,
+            signers=signer.public,
+            identities=identities,
+        )
         contract = services(
             Checkpoints(rows, archive, completer),
             Threads(rows, archive, journal.journal_id),
@@ -188,16 +198,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             Handoffs(rows, lineage, HandoffRows(journal), archive, completer, signer, identities),
             Search(engine),
             Store(items, archive, engine),
-            Admin(
-                journal,
-                archive,
-                engine,
-                clock,
-                version=importlib.metadata.version("tuskpoint-server"),
-                blob_backend=blobs.backend,
-                signers=signer.public,
-                identities=identities,
-            ),
+            admin,
             trail,
         )
         if rules is not None:
@@ -228,6 +229,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         listeners = 2 if config.http_listen else 1
         max_connections = process.allowed_connections(config.max_connections, listeners)
         server = listen(config, contract, access, trail, max_connections)
+        admin.grpc_port = server.port
         if config.http_listen:
             listener = listen_http(config, contract, access, server, max_connections)
             stack.push_async_callback(listener.stop)

@@ -42,6 +42,7 @@ class Admin:
         self.started_us = time.time_ns() // 1000
         self.search_modes: Sequence[SearchMode] = engine.modes if engine is not None else ()
         self.embedder = engine.embedder_name if engine is not None else ""
+        self.grpc_port = 0  # known once the server listens
 
     async def status(self, tenant: str) -> tuple[ArchiveStatus, int, SearchStatus | None]:
         """Return the status of the archive, the journal's bytes, and search's status, if any."""

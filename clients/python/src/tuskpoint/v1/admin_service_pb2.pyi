@@ -89,7 +89,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "limits", "methods", "journal_backend", "blob_backend", "journal_id", "start_time", "search_modes", "embedder", "signers", "recipients", "clock_jump")
+    __slots__ = ("version", "limits", "methods", "journal_backend", "blob_backend", "journal_id", "start_time", "search_modes", "embedder", "signers", "recipients", "clock_jump", "grpc_port")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     METHODS_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class GetServerInfoResponse(_message.Message):
     SIGNERS_FIELD_NUMBER: _ClassVar[int]
     RECIPIENTS_FIELD_NUMBER: _ClassVar[int]
     CLOCK_JUMP_FIELD_NUMBER: _ClassVar[int]
+    GRPC_PORT_FIELD_NUMBER: _ClassVar[int]
     version: str
     limits: ServerLimits
     methods: _containers.RepeatedScalarFieldContainer[str]
@@ -114,7 +115,8 @@ class GetServerInfoResponse(_message.Message):
     signers: _containers.RepeatedScalarFieldContainer[str]
     recipients: _containers.RepeatedScalarFieldContainer[str]
     clock_jump: ClockJump
-    def __init__(self, version: _Optional[str] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., methods: _Optional[_Iterable[str]] = ..., journal_backend: _Optional[str] = ..., blob_backend: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., search_modes: _Optional[_Iterable[_Union[_search_service_pb2.SearchMode, str]]] = ..., embedder: _Optional[str] = ..., signers: _Optional[_Iterable[str]] = ..., recipients: _Optional[_Iterable[str]] = ..., clock_jump: _Optional[_Union[ClockJump, _Mapping]] = ...) -> None: ...
+    grpc_port: int
+    def __init__(self, version: _Optional[str] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., methods: _Optional[_Iterable[str]] = ..., journal_backend: _Optional[str] = ..., blob_backend: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., search_modes: _Optional[_Iterable[_Union[_search_service_pb2.SearchMode, str]]] = ..., embedder: _Optional[str] = ..., signers: _Optional[_Iterable[str]] = ..., recipients: _Optional[_Iterable[str]] = ..., clock_jump: _Optional[_Union[ClockJump, _Mapping]] = ..., grpc_port: _Optional[int] = ...) -> None: ...
 
 class GetArchiveStatusRequest(_message.Message):
     __slots__ = ()
