@@ -1,7 +1,7 @@
 """Finds words that the house style replaces, in pages, comments, docstrings and messages.
 
-`python -m tools.wording` lists the words in the files that are held; with folders or files as
-arguments, it lists all words there, also in files that are not held yet.
+`python -m tools.wording` lists the words in all files; folders or files as arguments narrow the
+search.
 """
 
 from __future__ import annotations
@@ -12,24 +12,14 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.stubs import ROOT
 
-ALL, COMMENTS = "all", "comments"
-NOT_HELD = {
-    "docs/agents/": ALL,
-    "docs/clients/": ALL,
-    "docs/threads/": ALL,
-    "tests/contract/": ALL,
-    "tests/integration/": ALL,
-    "tests/kit/": ALL,
-    "tests/unit/": ALL,
-}
-"""Folders and pages that are not checked yet: all their texts, or only comments and docstrings.
-Remove the line of a folder that has no listed word."""
+NOT_HELD = ("tests/unit/repository/texts/",)
+"""Folders that are not checked: the tests of this tool have listed words."""
 
 _WORDS = (
     # pattern, what to write
@@ -82,12 +72,10 @@ class Text:
     Attributes:
         line: The line that it starts on.
         text: The text.
-        is_message: Whether a program may show it: it is a string that is not a docstring.
     """
 
     line: int
     text: str
-    is_message: bool = False
 
 
 def texts(path: str, source: str) -> Iterator[Text]:
@@ -118,27 +106,21 @@ def files(root: Path = ROOT) -> list[str]:
     ]
 
 
-def is_held(name: str, text: Text) -> bool:
-    """Return whether the words of a text are checked."""
-    kinds = [kinds for folder, kinds in NOT_HELD.items() if name.startswith(folder)]
-    return ALL not in kinds and (text.is_message or COMMENTS not in kinds)
+def is_held(name: str) -> bool:
+    """Return whether the words of a file are checked."""
+    return not name.startswith(NOT_HELD)
 
 
-def findings(
-    names: Iterable[str], held: Callable[[str, Text], bool] = is_held, root: Path = ROOT
-) -> Iterator[str]:
+def findings(names: Iterable[str], root: Path = ROOT) -> Iterator[str]:
     """Yield a line for each listed word: place, text, and what to write.
 
     Args:
         names: The files.
-        held: Returns whether a text of a file is checked.
         root: The folder of the files.
     """
-    for name in names:
+    for name in filter(is_held, names):
         source = (root / name).read_text(encoding="utf-8")
         for text in texts(name, source):
-            if not held(name, text):
-                continue
             for number, line in enumerate(text.text.split("\n"), text.line):
                 for pattern, instead in WORDS:
                     found = pattern.search(line)
@@ -147,7 +129,7 @@ def findings(
 
 
 def _is_allowed(name: str, line: str) -> bool:
-    return any(name == one.path and one.text in line for one in ALLOWED)
+    return any(name == allowed.path and allowed.text in line for allowed in ALLOWED)
 
 
 _FENCE = re.compile(r"^\s*(```|~~~)")
@@ -168,13 +150,10 @@ def _python(source: str) -> Iterator[Text]:
     for token in tokens:
         if token.type == tokenize.COMMENT:
             yield Text(token.start[0], token.string)
-    tree = ast.parse(source)
-    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
-    docstrings = {id(value) for value in statements}
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source)):
         # A name or a key has no space; a message and a docstring have.
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield Text(node.lineno, node.value, id(node) not in docstrings)
+            yield Text(node.lineno, node.value)
 
 
 _TOKEN = re.compile(
@@ -188,18 +167,15 @@ def _braces(source: str) -> Iterator[Text]:
     for found in _TOKEN.finditer(source):
         if found["comment"] or " " in found["string"]:
             line = source.count("\n", 0, found.start()) + 1
-            yield Text(line, found[0], found["comment"] is None)
+            yield Text(line, found[0])
 
 
 def main(arguments: list[str]) -> int:
-    """List the words that are found; return 1 if there are any."""
-    if arguments:
-        names = [name for name in files() if name.startswith(tuple(arguments))]
-        found = [*findings(names, lambda *_: True)]
-    else:
-        found = [*findings(files())]
-    print("\n".join(found) or "no listed word")
-    return 1 if found else 0
+    """List the words in files or folders, by default in all; return 1 if there are any."""
+    names = [name for name in files() if name.startswith(tuple(arguments) or "")]
+    lines = [*findings(names)]
+    print("\n".join(lines) or "no listed word")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ async def test_another_server_hears_why_the_leader_fails(
         await asyncio.sleep(0.01)
     here, there = await leader.archive.status(TENANT), await other.archive.status(TENANT)
     assert (here.last_error, here.last_error_us) == (there.last_error, there.last_error_us)
-    assert not waiting.done(), "a wait for one change goes on through failures"
+    assert not waiting.done(), "a wait for one change continues through failures"
     store.verdict = lambda members: None
     await other.archive.certify_all(TENANT)
     await waiting

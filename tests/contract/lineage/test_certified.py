@@ -67,7 +67,7 @@ async def test_copies_of_certified_checkpoints_are_certified_without_storing_the
     await save(
         home.journal,
         draft("01", "", {"x": b"1"}, writes=(write("x", b"w"),)),
-        draft("02", "01", {"x": b"2"}, label="l", summary="It went on."),
+        draft("02", "01", {"x": b"2"}, label="l", summary="It continued."),
         draft("03", ns="keeper", channels={"k": b"3"}, metadata=under("01")),
     )
     await home.flush()

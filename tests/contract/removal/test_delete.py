@@ -184,7 +184,7 @@ async def test_pruning_can_delete_all(journal: Journal, removal: RemovalRows) ->
 # --- values --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["gone", "begun again"])
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "started again"])
 async def test_values_of_a_deleted_thread_are_swept(
     journal: Journal, removal: RemovalRows, again: bool
 ) -> None:

@@ -89,7 +89,7 @@ async def test_one_of_several_questions_has_to_be_named(
 async def test_only_a_waiting_thread_and_the_named_checkpoint_are_answered(
     call: Caller, saver: TuskPointSaver
 ) -> None:
-    graph, config = a_graph(saver, "go on?"), a_config()
+    graph, config = a_graph(saver, "continue?"), a_config()
     thread = config["configurable"]["thread_id"]
     graph.invoke({}, config)
     [waiting] = (await call("thread_waiting", thread_id=thread))["waiting"]

@@ -99,9 +99,9 @@ async def test_only_the_plan_of_a_state_is_searched(
     checkpoints: CheckpointServiceAsyncStub, search: SearchServiceAsyncStub
 ) -> None:
     planned = await save(
-        checkpoints, 1, "step", state={"current_plan": "interview the keeper", "other": "seal"}
+        checkpoints, 1, "step", state={"current_plan": "interview the crew", "other": "seal"}
     )
-    assert await find(search, text="keeper") == [planned]
+    assert await find(search, text="crew") == [planned]
     assert await find(search, text="seal") == []
 
 

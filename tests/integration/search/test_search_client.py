@@ -168,7 +168,7 @@ class State(TypedDict, total=False):
 
 def writing_graph(saver: TuskPointSaver) -> Any:
     graph = StateGraph(State)
-    graph.add_node("plan", lambda state: {"current_plan": "interview the lighthouse keeper"})
+    graph.add_node("plan", lambda state: {"current_plan": "interview the lighthouse crew"})
     graph.add_node("write", lambda state: {"current_plan": "publish", "done": ["interview"]})
     graph.add_edge(START, "plan")
     graph.add_edge("plan", "write")
@@ -200,8 +200,8 @@ async def test_a_graph_continues_from_a_checkpoint_that_was_found(
         graph = writing_graph(saver)
         config: Any = {"configurable": {"thread_id": "t"}}
         await graph.ainvoke({"done": []}, config)
-        (result,) = await ask(saver, kind, "search_history", "the lighthouse keeper", thread_id="t")
-        assert result.content == "interview the lighthouse keeper"
+        (result,) = await ask(saver, kind, "search_history", "the lighthouse crew", thread_id="t")
+        assert result.content == "interview the lighthouse crew"
         loaded = await ask(saver, kind, "get_tuple", result.config)
         assert loaded.config == result.config
         assert (await graph.aget_state(result.config)).next == ("write",)
@@ -225,7 +225,7 @@ async def test_a_graph_gives_its_vector_in_the_config(server: Server, kind: str)
 async def test_a_savers_threads_may_stay_out_of_sight(server: Server, kind: str) -> None:
     async with TuskPointSaver(f"127.0.0.1:{server.port}", searchable=False) as saver:
         await writing_graph(saver).ainvoke({"done": []}, {"configurable": {"thread_id": "t"}})
-        assert await ask(saver, kind, "search_history", "the lighthouse keeper") == []
+        assert await ask(saver, kind, "search_history", "the lighthouse crew") == []
 
 
 async def test_a_question_of_a_graph_and_a_label_are_found(server: Server, kind: str) -> None:

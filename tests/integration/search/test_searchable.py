@@ -116,7 +116,7 @@ async def test_save_sets_it_with_the_first_checkpoint(
     await checkpoints.SaveCheckpoint(save_request(SECOND, parent=FIRST))
     assert await unsearchable()
     again = await checkpoints.SaveCheckpoint(save_request(searchable=True))
-    assert again.seq == 4, "nothing was saved anew, but the setting changed"
+    assert again.seq == 4, "nothing was saved again, but the setting changed"
     assert not await unsearchable()
 
 

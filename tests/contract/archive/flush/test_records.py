@@ -38,6 +38,6 @@ async def test_the_catalog_names_its_predecessor_by_hash(home: House) -> None:
     assert len(known.catalog.runs.levels) > 1, "runs were merged"
     assert len((await home.manifest()).entries) == 20
     kinds = dict[str, int](await home.ask("SELECT kind, count(*) FROM members GROUP BY 1"))
-    assert kinds["catalog"] == 1, "what nothing needs any more is not kept"
+    assert kinds["catalog"] == 1, "unneeded values are not kept"
     assert kinds["segment"] == 20
     assert kinds["run"] < 20

@@ -92,7 +92,7 @@ async def test_a_thread_that_is_not_searchable_is_passed_over(
     await make_searchable(journal, "t", False)
     clock.advance(1)
     await save(journal, "02", "saved two")
-    await save(journal, "01", "saved anew")
+    await save(journal, "01", "saved again")
     assert await drain(journal) == 0
     assert await due_keys(journal) == []
     assert await journal.index.now(TENANT) == {}

@@ -189,10 +189,10 @@ async def test_a_thread_whose_log_was_swept_is_gone_through_by_key(journal: Jour
     stretch = await journal.index.take(4)
     await journal.index.store(stretch, stretch.due, remember=False)
     await save(journal, "11", "saved meanwhile", thread_id="long")
-    await save(journal, "00", "saved anew", thread_id="long")
+    await save(journal, "00", "saved again", thread_id="long")
     await drain(journal, limit=4)
     assert await indexed(journal) == await findable(journal)
-    assert await look(journal, "anew") == [key("00", "long")]
+    assert await look(journal, "again") == [key("00", "long")]
     assert len(await look(journal, "saved", limit=100)) == 12
     assert {(low, since) for low, _, since in (await watermarks(journal)).values()} == {
         (12, None),

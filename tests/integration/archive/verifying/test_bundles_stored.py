@@ -119,7 +119,7 @@ async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStor
     lies = {
         "another size": ([replace(part, size=9)], Reason.BLOB_MALFORMED),
         "an empty part": ([part, replace(part, size=0)], Reason.BLOB_MALFORMED),
-        "a part that is no part of it": ([part, part], Reason.BLOB_HASH_MISMATCH),
+        "a part of another bundle": ([part, part], Reason.BLOB_HASH_MISMATCH),
     }
     for lie, (listed, reason) in lies.items():
         content = json.loads(encode_parts(data, listed))

@@ -62,7 +62,7 @@ def continued(line: str, graph: Any) -> Any:
 
 
 def test_the_printed_lines_answer_and_continue_a_run(target: str) -> None:
-    graph = asking(target, "go on?")
+    graph = asking(target, "continue?")
     graph.invoke({"log": []}, {"configurable": {"thread_id": "run"}})
     [line] = lines_after("answer with", run(target, "show", "run").out)
     answered = typed(line, target, "yes, please")
@@ -70,7 +70,7 @@ def test_the_printed_lines_answer_and_continue_a_run(target: str) -> None:
     [line] = lines_after("continue the run with", answered.out)
     assert line == 'graph.invoke(None, {"configurable": {"thread_id": "run"}})'
     assert lines_after("continue the run with", run(target, "show", "run").out) == [line]
-    assert continued(line, graph) == {"log": ["go on?: yes, please"]}
+    assert continued(line, graph) == {"log": ["continue?: yes, please"]}
     assert "with\n" not in run(target, "show", "run").out
 
 
@@ -89,18 +89,18 @@ def test_each_of_several_questions_has_its_line(target: str) -> None:
 
 
 def test_a_line_can_be_pasted_whatever_the_name(target: str) -> None:
-    graph = asking(target, "go on?")
+    graph = asking(target, "continue?")
     graph.invoke({"log": []}, {"configurable": {"thread_id": THREAD}})
     [line] = lines_after("answer with", run(target, "show", THREAD).out)
     assert "\x1b" not in line
     name = r"$'it\'s -- a \x1b[31m thread'"
     assert line.startswith(f"tuskpoint answer {name} 'YOUR ANSWER' 1f")
     [line] = lines_after("continue the run with", run(target, "answer", THREAD, "x").out)
-    assert continued(line, graph) == {"log": ["go on?: x"]}
+    assert continued(line, graph) == {"log": ["continue?: x"]}
 
 
 def test_the_line_has_the_connection_of_the_command(target: str) -> None:
-    asking(target, "go on?").invoke({"log": []}, {"configurable": {"thread_id": "-dashed"}})
+    asking(target, "continue?").invoke({"log": []}, {"configurable": {"thread_id": "-dashed"}})
     shown = run("127.0.0.1:1", "--target", target, "show", "--no-tls", "--", "-dashed")
     [line] = lines_after("answer with", shown.out)
     assert line.startswith(
@@ -110,7 +110,7 @@ def test_the_line_has_the_connection_of_the_command(target: str) -> None:
 
 
 def test_an_earlier_checkpoint_is_continued_by_its_id(target: str) -> None:
-    graph = asking(target, "go on?")
+    graph = asking(target, "continue?")
     config: Any = {"configurable": {"thread_id": "earlier"}}
     graph.invoke({"log": []}, config)
     with Client(target) as client:
@@ -123,7 +123,7 @@ def test_an_earlier_checkpoint_is_continued_by_its_id(target: str) -> None:
 
 
 def test_channels_of_the_framework_are_shown_with_all(target: str) -> None:
-    graph = asking(target, "go on?")
+    graph = asking(target, "continue?")
     graph.invoke({"log": ["begun"]}, {"configurable": {"thread_id": "channels"}})
     plain = run(target, "show", "channels")
     assert '  log: ["begun"]\n' in plain.out

@@ -217,7 +217,7 @@ def test_options_come_before_or_after_the_command(world: World) -> None:
 
 def test_threads_are_filtered_and_described(world: World) -> None:
     with Client(world.target) as client:
-        interrupt(client, "waits", client.save("waits", {}), "go on?")
+        interrupt(client, "waits", client.save("waits", {}), "continue?")
     waiting = world.run("threads", "--state", "interrupted", "--json").lines
     assert "waits" in [thread["thread_id"] for thread in waiting]
     assert {thread["state"] for thread in waiting} == {"interrupted"}
@@ -277,7 +277,7 @@ def test_an_answer_is_json_or_text(world: World) -> None:
             ]
         ):
             thread = f"answered-{number}"
-            interrupt(client, thread, client.save(thread, {}), "go on?")
+            interrupt(client, thread, client.save(thread, {}), "continue?")
             reported = world.run("answer", thread, said, *options, "--json").object
             assert reported["answer"] == value
             (write,) = [
@@ -290,10 +290,10 @@ def test_an_answer_is_json_or_text(world: World) -> None:
 
 def test_open_interrupts_are_shown(world: World) -> None:
     with Client(world.target) as client:
-        interrupt(client, "asking", client.save("asking", {}), {"question": "go on?"})
+        interrupt(client, "asking", client.save("asking", {}), {"question": "continue?"})
     shown = world.run("show", "asking").out
     assert "state\n  empty\n" in shown
-    assert 'waits for an answer to\n  9f3c1a7e5b2d4860: {"question": "go on?"}' in shown
+    assert 'waits for an answer to\n  9f3c1a7e5b2d4860: {"question": "continue?"}' in shown
 
 
 def test_after_an_answer_show_and_threads_agree(world: World) -> None:
@@ -306,7 +306,7 @@ def test_after_an_answer_show_and_threads_agree(world: World) -> None:
 
     with Client(world.target) as client:
         saved = client.save("agreeing", {})
-        interrupt(client, "agreeing", saved, "go on?")
+        interrupt(client, "agreeing", saved, "continue?")
         assert said_by_both() == ("interrupted", True, False)
         world.run("answer", "agreeing", "yes")
         assert said_by_both() == ("idle", False, True)

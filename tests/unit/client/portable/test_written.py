@@ -66,7 +66,7 @@ def test_every_value_comes_back_equal(value: Any) -> None:
         deque([1, {2}], maxlen=3),
         Decimal("sNaN"),
         Send("dig", {"depth": 1}, timeout=TimeoutPolicy(run_timeout=1.5, refresh_on="heartbeat")),
-        Interrupt("go on?", id="i", response_schema={"type": "boolean"}),
+        Interrupt("continue?", id="i", response_schema={"type": "boolean"}),
         AIMessageChunk(
             content="a", tool_call_chunks=[{"name": "dig", "args": "{", "id": "1", "index": 0}]
         ),

@@ -29,7 +29,7 @@ MEANINGS: Mapping[Exit, str] = {
     Exit.USAGE: "the command line is wrong, or a file cannot be used",
     Exit.NOT_FOUND: "the thread, checkpoint, snapshot, run, item or blob does not exist",
     Exit.REFUSED: "refused in the present state: the name is taken, the thread has changed, "
-    "nothing waits for an answer, or the answer to a question was no",
+    "nothing waits for an answer, or you answered a question with no",
     Exit.UNREACHABLE: "the server or its blob store did not answer in time: try again later",
     Exit.INTEGRITY: "stored bytes are missing or not as recorded, or a verification failed",
     Exit.CREDENTIALS: "the server does not know the token, or the token does not allow the call",
