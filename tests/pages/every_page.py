@@ -16,11 +16,9 @@ from tools.pages import markdown
 from tools.stubs import ROOT
 
 OWN_TESTS: Mapping[str, str] = {
-    "README.md": "tests/pages/test_readme.py",
+    "docs/clients/http.md": "tests/integration/web/test_http_page.py",
     "docs/quickstart.md": "tests/pages/test_quickstart.py",
     "docs/tutorials/*.md": "tests/pages/test_tutorials.py",
-    "docs/clients/http.md": "tests/integration/web/test_http_page.py",
-    "docs/clients/python-client.md": "tests/integration/client/test_client_page.py",
     "docs/threads/command-line*.md": "tools/command_line_page.py",
 }
 """Pages whose blocks have a separate test."""

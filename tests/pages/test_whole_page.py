@@ -48,6 +48,35 @@ def test_python_runs(text: str, code: int, tmp_path: Path, forks: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("file", "text", "command", "fails"),
+    [
+        ("one.py", "raise SystemExit(1)", "ls", True),
+        ("one.py", "raise SystemExit(1)", "ls one.py", False),
+        ("test_one.py", "def test_it():\n    assert False", "ls", True),
+        ("test_one.py", "def test_it():\n    assert True", "ls", False),
+    ],
+)
+def test_a_file_that_no_command_names_runs(
+    file: str, text: str, command: str, fails: bool, tmp_path: Path, forks: Path
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"**`{file}`**\n\n```python\n{text}\n```\n\n```sh\n{command}\n```\n")
+    with WholePage(str(page), tmp_path / "work", forks, {}) as reader:
+        reader.follow()
+        assert bool(reader.failed) == fails
+
+
+def test_configuration_with_the_name_of_a_file_is_read(tmp_path: Path, forks: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("**`server.toml`**\n\n```toml\nlisen = 1\n```\n")
+    with (
+        WholePage(str(page), tmp_path / "work", forks, {}) as reader,
+        pytest.raises(Exception, match="lisen"),
+    ):
+        reader.follow()
+
+
+@pytest.mark.parametrize(
     "command",
     [
         "tuskpoint status",

@@ -49,11 +49,13 @@ esac
 """
 MAKE = """\
 #!/bin/sh
-# Knows the targets, and makes nothing.
+# Knows the targets, and makes nothing but what a shell activates.
 for word in "$@"; do
     case $word in *=*|-*) continue ;; esac
     grep -q "^$word:" "@CHECKOUT@/Makefile" || { echo "make has no target $word" >&2; exit 2; }
+    [ "$word" = env ] && mkdir -p .venv/bin && : >> .venv/bin/activate
 done
+:
 """
 PIP = """\
 #!{python} -IS
@@ -194,6 +196,21 @@ class WholePage(Reader):
             except httpx.TransportError:
                 time.sleep(0.05)
         raise AssertionError((self.folder / ".server.log").read_text())
+
+    def follow(self, *headings: str) -> str:
+        printed = super().follow(*headings)
+        for block in self._blocks:
+            others = "".join(other.text for other in self._blocks if other is not block)
+            name = Path(block.file).name
+            if block.file and block.language == "python" and Path(name).stem not in others:
+                test = "-m pytest -q -p no:cacheprovider " if name.startswith("test_") else ""
+                printed += self._run(f"python {test}{self._localized(block.file)}\n")
+        return printed
+
+    def _take(self, block: markdown.Block) -> str:
+        if block.file and block.language in configuration.CHECKS:
+            configuration.check(block.language, self._localized(block.text), self.folder)
+        return super()._take(block)
 
     def _take_other(self, block: markdown.Block, text: str) -> str:
         name = program_name(self._page, self._blocks.index(block))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ BLOCKS = [
     if block.language == "python"
 ]
 EXAMPLES = [block.text for block in BLOCKS if not block.file]
-FILES = {block.file: block.text for block in BLOCKS if block.file}
 PATIENT, QUICK = "progress_s=5", "progress_s=1"
 
 
@@ -42,15 +40,6 @@ async def test_the_examples_run(server: Server, capsys: pytest.CaptureFixture[st
         known["client"].close()
     assert "progress" in capsys.readouterr().out
     assert known["proof"].passed == 3
-
-
-@pytest.mark.parametrize("name", FILES)
-async def test_the_file_runs(name: str, server: Server) -> None:
-    here = FILES[name].replace("127.0.0.1:7390", f"127.0.0.1:{server.port}")
-    own: dict[str, Any] = {"__name__": "__main__"}
-    await asyncio.to_thread(exec, here, own)
-    if test := own.get("test_my_agent"):
-        await asyncio.to_thread(test, SimpleNamespace(target=f"127.0.0.1:{server.port}"))
 
 
 def test_the_page_has_every_method() -> None:
