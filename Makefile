@@ -19,6 +19,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 PY := $(BIN)/python
+CONSOLE := server/src/tuskpoint_server/api/web/assets/index.html
 CODE := $(wildcard server/src clients/python/src emulators bench examples tools tests)
 
 .PHONY: help
@@ -49,8 +50,8 @@ demo: env ## run the example: an agent and its server are killed and resume; the
 	@$(PY) examples/document_agent/demo.py $(ARGS)
 
 .PHONY: console-demo
-console-demo: env console ## run the agent, and leave a server with the console on which to look at the runs
-	@$(PY) examples/document_agent/console_demo.py $(ARGS)
+console-demo: env $(CONSOLE) ## run the agent, and leave a server with the console on which to look at the runs
+	@exec $(PY) examples/document_agent/console_demo.py $(ARGS)
 
 .PHONY: demo-walrus
 demo-walrus: env ## run the same with blobs on an emulated Walrus, then rebuild the server from the blobs alone
@@ -263,6 +264,11 @@ node-modules:
 console: ## check and test the console's code, and build it into the server's package (needs Node)
 	@tools/node_modules.sh --required console
 	cd console && npm run --silent check && npm run --silent test && npm run --silent build
+
+# Without its checks, and only if a source is newer than the built console.
+$(CONSOLE): $(shell find console clients/typescript/src/gen -name node_modules -prune -o -name tests -prune -o -type f -print)
+	@tools/node_modules.sh --required console
+	cd console && npm run --silent build
 
 # For `make test`: without Node it prints a line, and the tests of the console say that it is not built.
 .PHONY: console-here

@@ -3,16 +3,18 @@
     python examples/document_agent/console_demo.py
 
 One run finished, one waits for a person, one failed; one was forked, and one handed off. It needs
-no network, no account and no model key. Ctrl-C ends the server and removes its data.
+no network, no account and no model key. Ctrl-C or SIGTERM ends the server and removes its data.
 """
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 import webbrowser
 from os import environ
 from pathlib import Path
+from types import FrameType
 
 from agent import documents_in
 from console import heading, say, show
@@ -58,15 +60,21 @@ def fill(target: str, folder: Path, documents: Path = HERE / "documents") -> Non
     say("client", f"threads {FORKED!r} and {ADOPTED!r}: forked, and handed off")
 
 
+def _stop(number: int, frame: FrameType | None) -> None:
+    """End the demo as Ctrl-C does, so that the server and the folder are removed."""
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
     """Read the command line, fill a server, wait."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--listen", default="127.0.0.1:7391", help="address of the console")
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="tuskpoint-console-"))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
     server = None
+    folder = Path(tempfile.mkdtemp(prefix="tuskpoint-console-"))
     try:
-        heading("Threads to look at")
         server = Server(
             "server",
             folder / "data",
@@ -75,10 +83,11 @@ def main() -> int:
             Deadline.within(START_SECONDS),
             ("--http-listen", options.listen),
         )
-        fill(server.target, folder)
         address = server.console()
         heading("The console")
         show(f"  {address}   (Ctrl-C ends it)")
+        heading("Threads to look at")
+        fill(server.target, folder)
         if environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
             webbrowser.open(address)
         server.child.wait()
@@ -88,6 +97,8 @@ def main() -> int:
         show(f"\nThe demo failed: {error}")
         return 1
     finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # a second signal must not stop the removal
         if server is not None and server.child.poll() is None:
             server.child.terminate()
             server.child.wait()

@@ -121,7 +121,11 @@ class Server(Process):
         command = [sys.executable, "-m", "tuskpoint_server", *options]
         command += ["--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
         super().__init__(name, command, folder, deadline)
-        self.target = self.address()
+        try:
+            self.target = self.address()
+        except BaseException:
+            self.kill()  # nobody else knows the process yet
+            raise
 
     def console(self) -> str:
         """Wait until the server serves the console, and return the URL."""
