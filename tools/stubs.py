@@ -24,7 +24,7 @@ and servicers in ``*_pb2_grpc``.
 """
 '''
 STORAGE_INIT = '''\
-"""The generated messages of the formats of stored bytes.
+"""Generated messages of the formats of stored bytes.
 
 Written by ``make generate`` from proto/tuskpoint/storage; do not edit.
 """

@@ -1,4 +1,4 @@
-"""The generated messages of the formats of stored bytes.
+"""Generated messages of the formats of stored bytes.
 
 Written by ``make generate`` from proto/tuskpoint/storage; do not edit.
 """
