@@ -9,9 +9,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 
@@ -55,11 +54,14 @@ def until(process: subprocess.Popen[str], pattern: str) -> tuple[re.Match[str], 
 
 def answers(address: str) -> bool:
     """Return whether something serves the console at the address."""
+    connection = HTTPConnection(address.removeprefix("http://"), timeout=5)
     try:
-        with urlopen(address, timeout=5) as answer:
-            return b"TuskPoint" in answer.read()
-    except (URLError, ConnectionError):
+        connection.request("GET", "/")
+        return b"TuskPoint" in connection.getresponse().read()
+    except (HTTPException, ConnectionError):
         return False
+    finally:
+        connection.close()
 
 
 @pytest.mark.parametrize("ready", [r"http://", r"forked, and handed off"])
