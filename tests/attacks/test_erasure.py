@@ -236,7 +236,7 @@ def leave_behind(path: Path, secret: str) -> None:
 def test_what_an_earlier_build_left_in_free_pages_is_told_and_goes(tmp_path: Path) -> None:
     secret = "glockenspiel"
     page = (Path(__file__).parents[2] / "docs/servers/retention.md").read_text("utf-8")
-    [statements] = re.findall(r'^sqlite3 \S+/journal\.db "(.*)"$', page, re.MULTILINE)
+    [statements] = re.findall(r'^sqlite3 \S+/journal\.db "([^"]*)"$', page, re.MULTILINE)
     with ServerProcess(tmp_path / "one", STAY) as server:
         journal = server.data_dir / "journal.db"
         server.start()
