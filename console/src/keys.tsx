@@ -1,6 +1,6 @@
 /** Keys that work on every page, and the dialog that lists all keys. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { adoptLink, operationsLink, searchLink, snapshotsLink, threadsLink } from "./links.ts";
 import { Dialog } from "./parts/ask.tsx";
@@ -54,8 +54,9 @@ function leaveField({ target }: KeyboardEvent): void {
 export function Keys() {
   const { route } = useLocation();
   const [shown, setShown] = useState(false);
+  // Time at which `g` was pressed. A ref: the effect runs again after each change of the page.
+  const firstKeyAt = useRef(Number.NEGATIVE_INFINITY);
   useEffect(() => {
-    let firstKeyAt = Number.NEGATIVE_INFINITY; // when `g` was pressed
     const press = (event: KeyboardEvent) => {
       if (event.key === "Escape") {
         leaveField(event);
@@ -64,8 +65,8 @@ export function Keys() {
       if (isTyping(event)) {
         return;
       }
-      const isSecond = event.timeStamp - firstKeyAt < SECOND_KEY_MS;
-      firstKeyAt = event.key === "g" ? event.timeStamp : Number.NEGATIVE_INFINITY;
+      const isSecond = event.timeStamp - firstKeyAt.current < SECOND_KEY_MS;
+      firstKeyAt.current = event.key === "g" ? event.timeStamp : Number.NEGATIVE_INFINITY;
       const page = event.key === "/" ? searchLink() : isSecond && PAGES[event.key];
       if (event.key === "?") {
         setShown(true);

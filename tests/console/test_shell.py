@@ -111,6 +111,7 @@ def test_keys_walk_through_a_tree_that_has_no_focus(look: Look, demo: Any) -> No
 def test_two_keys_open_a_page(look: Look, demo: Any) -> None:
     look.open(f"/thread?id={demo.WAITING}")
     heading = look.page.get_by_role("heading", level=1)
+    expect(heading).to_be_visible()  # the page takes keys
     for key, title in (
         ("s", "Snapshots"),
         ("a", "Adopt a hand-off"),
