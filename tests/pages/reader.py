@@ -61,8 +61,6 @@ class Reader:
         block_seconds: Most seconds that a block may take.
     """
 
-    block_seconds: float = BLOCK_SECONDS
-
     def __init__(self, page: str, folder: Path) -> None:
         self.folder = folder
         self._ports = ports_of(page)
@@ -165,7 +163,7 @@ class Reader:
         # sourced file. The wait replaces a person who sees that a server listens.
         block.write_text(f"{_STARTED_SERVER.sub(self._then_await, commands)}\n:\n")
         self._send(f". ./{block.name} < /dev/null\nprintf '{_DONE}\\n'\n")
-        watchdog = threading.Timer(self.block_seconds, os.killpg, (self._shell.pid, signal.SIGKILL))
+        watchdog = threading.Timer(BLOCK_SECONDS, os.killpg, (self._shell.pid, signal.SIGKILL))
         watchdog.start()
         lines: list[str] = []
         assert self._shell.stdout is not None

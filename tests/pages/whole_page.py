@@ -18,11 +18,13 @@ from tests.kit.servers.processes import own_environment
 from tests.pages import checked_options, configuration, forks
 from tests.pages.compiled import NODE_RUNS_TYPESCRIPT, Compiled, link_modules
 from tests.pages.every_page import program_name
-from tests.pages.reader import BLOCK_SECONDS, WORDS, Reader
+from tests.pages.reader import WORDS, Reader
 from tools.pages import markdown
 from tools.stubs import ROOT
 
 START_SECONDS = 60.0
+WIDTH = 120
+"""Columns of the reader's terminal: times of checkpoints take more or fewer of them."""
 ABSENT = (
     *("aws", "buf", "cargo", "claude", "codex", "docker", "git", "go", "helm"),
     *(
@@ -120,8 +122,6 @@ class WholePage(Reader):
         python: Interpreter of the environment that the page needs, if it is another one.
     """
 
-    block_seconds = 30.0
-
     def __init__(
         self,
         page: str,
@@ -152,11 +152,11 @@ class WholePage(Reader):
         for name in {*CHECKOUT.findall(text)}:
             shutil.copytree(ROOT / name, self.folder / name, symlinks=True, ignore=_built)
         if self._python:
-            self.block_seconds = BLOCK_SECONDS  # Frameworks are slow to import.
             self.has_program("claude", SCRIPTED_CLAUDE.format(python=self._python, checkout=ROOT))
             self._send(f'PATH="$PATH:{self._python.parent}"\n')
         address = self.address("7390")
-        self._send(f"export TUSKPOINT_TARGET={address} TUSKPOINT_LISTEN={address}\n")
+        settings = f"TUSKPOINT_TARGET={address} TUSKPOINT_LISTEN={address} COLUMNS={WIDTH}"
+        self._send(f"export {settings}\n")
         calls, starts = _CALLS.search(text), _STARTS_SERVER.search(text)
         if calls and (starts is None or calls.start() < starts.start()):
             self._start_server()
