@@ -1,6 +1,6 @@
 """Draw the demo's output as a terminal in SVG: `make demo | python -m tools.demo_picture FILE`.
 
-This draws the picture in the README. The picture shows the main chapters, with each line cut to its
+This draws docs/pictures/demo.svg. The picture shows the main chapters, with each line cut to its
 width; the colours follow the reader's light or dark theme.
 """
 
