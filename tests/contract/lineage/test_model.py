@@ -118,8 +118,10 @@ class Thread:
 
     def closure(self, root_id: str) -> dict[Place, Node]:
         tops = {(ROOT, root_id)}
-        for call in CALLS:
-            ran = [place for place in self.places(call) if self.nodes[place].root_id == root_id]
+        # A later run under an ancestor hides a stateful subgraph's own run under the root.
+        for namespace in (*CALLS, KEEPER):
+            runs = self.places(namespace)
+            ran = [place for place in runs if self.nodes[place].root_id == root_id]
             tops |= {max(ran)} if ran else set()
         parent_id = self.nodes[ROOT, root_id].parent_id
         for root in (root_id, *([parent_id] if parent_id else ())):
