@@ -23,6 +23,7 @@ from tests.kit.messages import (
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
+from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.archive.formats.manifests import decode_manifest
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.config.settings import Config
@@ -250,12 +251,15 @@ async def test_a_copy_is_made_once(
     assert (original.state, original.writes) == (copy.state, copy.writes)
 
 
-async def test_the_server_describes_itself(admin: AdminServiceAsyncStub, database: str) -> None:
+async def test_the_server_describes_itself(
+    admin: AdminServiceAsyncStub, server: Server, database: str
+) -> None:
     info = await admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest())
     assert info.version == importlib.metadata.version("tuskpoint-server")
     assert (info.journal_backend, info.blob_backend) == (database, "directory")
     assert info.journal_id
     assert info.start_time.seconds
+    assert info.grpc_port == server.port
     assert info.limits.max_value_bytes == LIMITS.max_value
     assert info.limits.early_write_ttl.seconds == LIMITS.early_write_ttl_s
     assert "tuskpoint.v1.CheckpointService/SaveCheckpoint" in info.methods
