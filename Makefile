@@ -282,7 +282,7 @@ test-console: env console ## test the console in a browser (needs Chromium)
 
 .PHONY: console-pictures
 console-pictures: env console ## write the pictures of docs/threads/console.md, from the same tests
-	TUSKPOINT_PICTURES=docs/console $(PY) -m pytest -q tests/console/test_views.py $(ARGS)
+	TUSKPOINT_PICTURES=docs/console $(PY) -m pytest -q tests/console/pages/test_views.py $(ARGS)
 
 # --- measuring ------------------------------------------------------------------------------------
 

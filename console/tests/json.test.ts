@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Json, plain, preview, ranges, type Shown, viewed } from "../src/parts/json.ts";
+import { type Json, plain, preview, ranges, type Shown, viewed } from "../src/parts/json/json.ts";
 
 /** Return the text of a leaf, or the label and members of a branch. */
 function told(shown: Shown): unknown {

@@ -2,7 +2,7 @@
 import type { Checkpoint, Lineage } from "@contract/checkpoint_pb.js";
 import type { PendingWrite } from "@contract/value_pb.js";
 import type { Ref } from "../links.ts";
-import type { Json } from "../parts/json.ts";
+import type { Json } from "../parts/json/json.ts";
 import { oneLine, short } from "../words.ts";
 import { dataOf, type Parsed, parsed } from "./values.ts";
 

@@ -1,6 +1,6 @@
 /** The errors of the tasks that failed at a checkpoint. Pure. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
-import type { Json } from "../parts/json.ts";
+import type { Json } from "../parts/json/json.ts";
 import { sendsOf, taskName } from "./describe.ts";
 import { dataOf, parsed } from "./values.ts";
 

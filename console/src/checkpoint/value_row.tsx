@@ -1,8 +1,8 @@
 /** A value of a channel or write on one line, which unfolds to its tree. */
 import type { ComponentChildren } from "preact";
 import { useId, useMemo, useState } from "preact/hooks";
-import { preview, viewed } from "../parts/json.ts";
-import { JsonTree } from "../parts/json_tree.tsx";
+import { preview, viewed } from "../parts/json/json.ts";
+import { JsonTree } from "../parts/json/json_tree.tsx";
 import { bytes, hex, oneLine, visible } from "../words.ts";
 import { type Parsed, parsed } from "./values.ts";
 

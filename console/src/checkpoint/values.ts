@@ -1,6 +1,6 @@
 /** Values of a checkpoint in the JSON view, parsed when they are shown. Pure. */
 import type { Channel, PendingWrite, Version } from "@contract/value_pb.js";
-import type { Json } from "../parts/json.ts";
+import type { Json } from "../parts/json/json.ts";
 
 /** A parsed value, or the reason why it could not be parsed. */
 export type Parsed = { json: Json } | { problem: string };

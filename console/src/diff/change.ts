@@ -1,6 +1,6 @@
 /** One change between two checkpoints, prepared for display. Pure. */
 import { type Change, ChangeKind } from "@contract/thread_service_pb.js";
-import { type Json, unescaped } from "../parts/json.ts";
+import { type Json, unescaped } from "../parts/json/json.ts";
 
 /** One side of a change. */
 export type Side =

@@ -2,7 +2,7 @@
 import type { Change, DiffCheckpointsResponse } from "@contract/thread_service_pb.js";
 import { useMemo, useState } from "preact/hooks";
 import { isOfFramework } from "../checkpoint/describe.ts";
-import { JsonTree, Text } from "../parts/json_tree.tsx";
+import { JsonTree, Text } from "../parts/json/json_tree.tsx";
 import { Empty } from "../parts/problem.tsx";
 import { count, counted, oneLine, visible } from "../words.ts";
 import {

@@ -3,7 +3,7 @@ import { View } from "@contract/checkpoint_pb.js";
 import type { SearchResult } from "@contract/search_service_pb.js";
 import { useState } from "preact/hooks";
 import { checkpointLink, threadLink } from "../links.ts";
-import { type Json, JsonTree } from "../parts/json_tree.tsx";
+import { type Json, JsonTree } from "../parts/json/json_tree.tsx";
 import { Badge, Identifier, When } from "../parts/labels.tsx";
 import { Loading, ProblemNote } from "../parts/problem.tsx";
 import { checkpoints } from "../server/calls.ts";

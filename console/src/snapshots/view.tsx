@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { placeOf } from "../actions/checkpoint_names.ts";
 import { checkpointLink, snapshotsLink } from "../links.ts";
-import { type Json, JsonTree } from "../parts/json_tree.tsx";
+import { type Json, JsonTree } from "../parts/json/json_tree.tsx";
 import { Copy, When } from "../parts/labels.tsx";
 import { Loading, ProblemNote } from "../parts/problem.tsx";
 import { Rows } from "../parts/rows.tsx";

@@ -6,7 +6,7 @@ import {
   FormProblem,
 } from "../../src/actions/interrupts/answer.ts";
 import { type Form, formOf, headline } from "../../src/actions/interrupts/form.ts";
-import type { Json } from "../../src/parts/json_tree.tsx";
+import type { Json } from "../../src/parts/json/json_tree.tsx";
 
 function fields(question: Json, schema?: Json): Form & { kind: "fields" } {
   const form = formOf(question, schema);

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { type Checkpoint, CheckpointSchema } from "@contract/checkpoint_pb.js";
 import { ChannelSchema, type PendingWrite, PendingWriteSchema } from "@contract/value_pb.js";
 import { expect, test } from "vitest";
-import { conversationsOf } from "../../src/checkpoint/conversations.ts";
+import { conversationsOf } from "../../src/checkpoint/conversation/conversations.ts";
 import {
   isOfFramework,
   metadataOf,
@@ -12,7 +12,7 @@ import {
   titleOf,
 } from "../../src/checkpoint/describe.ts";
 import { versionText } from "../../src/checkpoint/values.ts";
-import type { Json } from "../../src/parts/json.ts";
+import type { Json } from "../../src/parts/json/json.ts";
 
 function bytes(json: Json): Uint8Array<ArrayBuffer> {
   return new TextEncoder().encode(JSON.stringify(json));

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { type Checkpoint, CheckpointSchema } from "@contract/checkpoint_pb.js";
 import { expect, test } from "vitest";
 import { ending, failuresOf } from "../../src/checkpoint/failures.ts";
-import type { Json } from "../../src/parts/json.ts";
+import type { Json } from "../../src/parts/json/json.ts";
 
 function value(json: Json) {
   const data = new TextEncoder().encode(JSON.stringify(json));

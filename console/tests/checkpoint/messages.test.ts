@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
-import { isDelta, messageOf, messagesOf } from "../../src/checkpoint/messages.ts";
-import type { Json } from "../../src/parts/json.ts";
+import { isDelta, messageOf, messagesOf } from "../../src/checkpoint/conversation/messages.ts";
+import type { Json } from "../../src/parts/json/json.ts";
 
 /** Return a message in few words. */
 function told(value: Json): string {

@@ -2,7 +2,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import type { SaveCheckpointRequestSchema } from "@contract/checkpoint_service_pb.js";
-import type { Json } from "../../parts/json_tree.tsx";
+import type { Json } from "../../parts/json/json_tree.tsx";
 import { nextVersion } from "./editable_value.ts";
 
 export interface Edit {

@@ -1,5 +1,5 @@
 /** The answer of a filled form, in the format of the question's framework. */
-import type { Json } from "../../parts/json_tree.tsx";
+import type { Json } from "../../parts/json/json_tree.tsx";
 import { type Decision, type Form, type FormField, isObject, type Review } from "./form.ts";
 
 /** A person's decision about one review. */

@@ -1,7 +1,7 @@
 /** The controls of a form for a question: fields, decisions about calls of tools, or JSON. */
 import { useId } from "preact/hooks";
 import { Field, TextField } from "../../parts/fields.tsx";
-import { JsonTree } from "../../parts/json_tree.tsx";
+import { JsonTree } from "../../parts/json/json_tree.tsx";
 import { oneLine, visible } from "../../words.ts";
 import type { Decided } from "./answer.ts";
 import type { FormField, Review } from "./form.ts";

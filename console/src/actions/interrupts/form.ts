@@ -16,7 +16,7 @@
  * saved value: keys lose the escape "$$", and objects of Python are their fields. A question with
  * other escapes gets the form for JSON, because an answer cannot contain these escapes.
  */
-import type { Json } from "../../parts/json_tree.tsx";
+import type { Json } from "../../parts/json/json_tree.tsx";
 
 export type JsonObject = { [key: string]: Json };
 

@@ -10,7 +10,7 @@ import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import type { SaveWritesRequestSchema } from "@contract/checkpoint_service_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import type { PendingWrite } from "@contract/value_pb.js";
-import type { Json } from "../../parts/json_tree.tsx";
+import type { Json } from "../../parts/json/json_tree.tsx";
 
 export const NO_TASK = "00000000-0000-0000-0000-000000000000";
 const INTERRUPT = "__interrupt__";

@@ -3,7 +3,7 @@ import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
 import { Ask } from "../../parts/ask.tsx";
 import { Field } from "../../parts/fields.tsx";
-import { type Json, JsonTree } from "../../parts/json_tree.tsx";
+import { type Json, JsonTree } from "../../parts/json/json_tree.tsx";
 import { Copy } from "../../parts/labels.tsx";
 import { say } from "../../parts/notices.tsx";
 import { checkpoints } from "../../server/calls.ts";

@@ -1,5 +1,5 @@
 /** Converts the frameworks' messages of a conversation to one form. Pure. */
-import { type Json, unescaped } from "../parts/json.ts";
+import { type Json, unescaped } from "../../parts/json/json.ts";
 
 export interface Message {
   /** The speaker: `human`, `assistant`, `system`, `tool`, or the framework's own name. */

@@ -1,5 +1,5 @@
 /** JSON values in a form for people: plain JSON, and the escapes of the JSON view. Pure. */
-import { bytes, count, counted } from "../words.ts";
+import { bytes, count, counted } from "../../words.ts";
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 

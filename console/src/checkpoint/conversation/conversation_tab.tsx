@@ -1,11 +1,11 @@
 /** The messages of a checkpoint as a conversation, scrolled to the newest messages. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { checkpointLink } from "../links.ts";
-import { JsonTree, Text } from "../parts/json_tree.tsx";
-import { Badge } from "../parts/labels.tsx";
-import { Empty } from "../parts/problem.tsx";
-import { count, counted, oneLine, visible } from "../words.ts";
+import { checkpointLink } from "../../links.ts";
+import { JsonTree, Text } from "../../parts/json/json_tree.tsx";
+import { Badge } from "../../parts/labels.tsx";
+import { Empty } from "../../parts/problem.tsx";
+import { count, counted, oneLine, visible } from "../../words.ts";
 import { type Conversation, conversationsOf, hidesValues } from "./conversations.ts";
 import type { Block, Message, ToolCall } from "./messages.ts";
 

@@ -3,10 +3,10 @@
  */
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import { count, visible } from "../words.ts";
+import { count, visible } from "../../words.ts";
+import { Copy } from "../labels.tsx";
+import { moved } from "../list_keys.ts";
 import { type Branch, type Json, plain, preview, type Reading, ranges, viewed } from "./json.ts";
-import { Copy } from "./labels.tsx";
-import { moved } from "./list_keys.ts";
 
 export type { Json } from "./json.ts";
 

@@ -1,8 +1,8 @@
 /** Finds the conversations in a checkpoint. Pure. */
 import type { Channel } from "@contract/value_pb.js";
-import type { Json } from "../parts/json.ts";
+import type { Json } from "../../parts/json/json.ts";
+import { dataOf, parsed } from "../values.ts";
 import { isDelta, type Message, messagesOf } from "./messages.ts";
-import { dataOf, parsed } from "./values.ts";
 
 export interface Conversation {
   /** Name of the channel, or the common start of its channels' names. */
