@@ -4,6 +4,18 @@
  * All views are loaded at once: an open page keeps working while its server is away or replaced.
  */
 
+import {
+  Activity,
+  Camera,
+  type IconNode,
+  Import,
+  ListTree,
+  LogOut,
+  Monitor,
+  Moon,
+  Search,
+  Sun,
+} from "lucide";
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ErrorBoundary, LocationProvider, Route, Router, useLocation } from "preact-iso";
@@ -14,6 +26,7 @@ import { adoptLink, operationsLink, searchLink, snapshotsLink, threadsLink } fro
 import OperationsPage from "./operations/page.tsx";
 import { Dialog } from "./parts/ask.tsx";
 import { TextField } from "./parts/fields.tsx";
+import { Icon, IconButton } from "./parts/icon.tsx";
 import { Notices } from "./parts/notices.tsx";
 import { Empty } from "./parts/problem.tsx";
 import { Title } from "./parts/title.tsx";
@@ -62,54 +75,61 @@ function Header() {
         TuskPoint
       </a>
       <nav aria-label="Pages">
-        <Tab href={threadsLink()} others={["/", "/thread", "/diff", "/proof"]}>
+        <Tab href={threadsLink()} icon={ListTree} others={["/", "/thread", "/diff", "/proof"]}>
           Threads
         </Tab>
-        <Tab href={searchLink()}>Search</Tab>
-        <Tab href={snapshotsLink()}>Snapshots</Tab>
-        <Tab href={adoptLink}>Adopt</Tab>
-        <Tab href={operationsLink}>Operations</Tab>
+        <Tab href={searchLink()} icon={Search}>
+          Search
+        </Tab>
+        <Tab href={snapshotsLink()} icon={Camera}>
+          Snapshots
+        </Tab>
+        <Tab href={adoptLink} icon={Import}>
+          Adopt
+        </Tab>
+        <Tab href={operationsLink} icon={Activity}>
+          Operations
+        </Tab>
       </nav>
-      <ThemeChoice />
-      {token.value && (
-        <button type="button" onClick={() => signIn("")}>
-          Sign out
-        </button>
-      )}
+      <div class="header-side">
+        <ThemeChoice />
+        {token.value && <IconButton of={LogOut} label="Sign out" onClick={() => signIn("")} />}
+      </div>
     </header>
   );
 }
 
 interface TabProps {
   href: string;
+  icon: IconNode;
   others?: string[];
   children: ComponentChildren;
 }
 
-function Tab({ href, others = [], children }: TabProps) {
+function Tab({ href, icon, others = [], children }: TabProps) {
   const { path } = useLocation();
   const here = path === href || others.includes(path);
   return (
     <a href={href} aria-current={here ? "page" : undefined}>
-      {children}
+      <Icon of={icon} />
+      <span>{children}</span>
     </a>
   );
 }
 
+const THEMES: Record<Theme, { icon: IconNode; next: Theme }> = {
+  system: { icon: Monitor, next: "light" },
+  light: { icon: Sun, next: "dark" },
+  dark: { icon: Moon, next: "system" },
+};
+
 function ThemeChoice() {
+  const { icon, next } = THEMES[theme.value];
+  const change = () => {
+    theme.value = next;
+  };
   return (
-    <select
-      class="theme"
-      aria-label="Colours"
-      value={theme.value}
-      onChange={(event) => {
-        theme.value = event.currentTarget.value as Theme;
-      }}
-    >
-      <option value="system">System</option>
-      <option value="light">Light</option>
-      <option value="dark">Dark</option>
-    </select>
+    <IconButton of={icon} label={`Theme: ${theme.value}; change to ${next}`} onClick={change} />
   );
 }
 

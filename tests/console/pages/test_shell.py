@@ -229,7 +229,7 @@ def test_the_header_the_content_and_the_rows_begin_in_lines(
         assert left(look, ".brand") == left(look, "h1")
         assert left(look, ".card h2") == left(look, "a.row")
         ends = look.page.evaluate(
-            "['header .theme', 'main .card'].map("
+            "['.header-side', 'main .card'].map("
             "(part) => document.querySelector(part).getBoundingClientRect().right)"
         )
         assert ends[0] == ends[1]
