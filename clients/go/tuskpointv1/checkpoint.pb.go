@@ -137,6 +137,9 @@ const (
 	// to channel `__interrupt__`, an error is the write to channel `__error__`.
 	// Extras have a limit of 1 MiB of text of their own.
 	View_VIEW_JSON View = 3
+	// `VIEW_ENTRY`, and `Checkpoint.step`. With `SOURCE_BLOB` the read fails with
+	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	View_VIEW_STEP View = 4
 )
 
 // Enum value maps for View.
@@ -146,12 +149,14 @@ var (
 		1: "VIEW_ENTRY",
 		2: "VIEW_FULL",
 		3: "VIEW_JSON",
+		4: "VIEW_STEP",
 	}
 	View_value = map[string]int32{
 		"VIEW_UNSPECIFIED": 0,
 		"VIEW_ENTRY":       1,
 		"VIEW_FULL":        2,
 		"VIEW_JSON":        3,
+		"VIEW_STEP":        4,
 	}
 )
 
@@ -696,7 +701,10 @@ type Checkpoint struct {
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// Output only. Agent that drives the thread now (`Thread.agent_id`); empty if
 	// no agent was named.
-	AgentId       string `protobuf:"bytes,13,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	AgentId string `protobuf:"bytes,13,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Output only. What the step that led to this checkpoint did, and what comes
+	// next. Set in `VIEW_STEP` only.
+	Step          *Step `protobuf:"bytes,14,opt,name=step,proto3" json:"step,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -822,11 +830,18 @@ func (x *Checkpoint) GetAgentId() string {
 	return ""
 }
 
+func (x *Checkpoint) GetStep() *Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
 var File_tuskpoint_v1_checkpoint_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_checkpoint_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtuskpoint/v1/checkpoint.proto\x12\ftuskpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18tuskpoint/v1/value.proto\"v\n" +
+	"\x1dtuskpoint/v1/checkpoint.proto\x12\ftuskpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17tuskpoint/v1/step.proto\x1a\x18tuskpoint/v1/value.proto\"v\n" +
 	"\rCheckpointRef\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12#\n" +
 	"\rcheckpoint_ns\x18\x02 \x01(\tR\fcheckpointNs\x12#\n" +
@@ -864,7 +879,7 @@ const file_tuskpoint_v1_checkpoint_proto_rawDesc = "" +
 	"\vforked_from\x18\x01 \x01(\tR\n" +
 	"forkedFrom\x12(\n" +
 	"\x10rolled_back_from\x18\x02 \x01(\tR\x0erolledBackFrom\x12!\n" +
-	"\fadopted_from\x18\x03 \x01(\tR\vadoptedFrom\"\xb8\x04\n" +
+	"\fadopted_from\x18\x03 \x01(\tR\vadoptedFrom\"\xe0\x04\n" +
 	"\n" +
 	"Checkpoint\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x120\n" +
@@ -883,18 +898,20 @@ const file_tuskpoint_v1_checkpoint_proto_rawDesc = "" +
 	"\blocation\x18\v \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\blocation\x12;\n" +
 	"\vcreate_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"createTime\x12\x19\n" +
-	"\bagent_id\x18\r \x01(\tR\aagentId*\\\n" +
+	"\bagent_id\x18\r \x01(\tR\aagentId\x12&\n" +
+	"\x04step\x18\x0e \x01(\v2\x12.tuskpoint.v1.StepR\x04step*\\\n" +
 	"\n" +
 	"Durability\x12\x1a\n" +
 	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14DURABILITY_JOURNALED\x10\x01\x12\x18\n" +
-	"\x14DURABILITY_CERTIFIED\x10\x02*J\n" +
+	"\x14DURABILITY_CERTIFIED\x10\x02*Y\n" +
 	"\x04View\x12\x14\n" +
 	"\x10VIEW_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"VIEW_ENTRY\x10\x01\x12\r\n" +
 	"\tVIEW_FULL\x10\x02\x12\r\n" +
-	"\tVIEW_JSON\x10\x03*A\n" +
+	"\tVIEW_JSON\x10\x03\x12\r\n" +
+	"\tVIEW_STEP\x10\x04*A\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -933,8 +950,9 @@ var file_tuskpoint_v1_checkpoint_proto_goTypes = []any{
 	(*Channel)(nil),               // 13: tuskpoint.v1.Channel
 	(*PendingWrite)(nil),          // 14: tuskpoint.v1.PendingWrite
 	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*Version)(nil),               // 16: tuskpoint.v1.Version
-	(*Value)(nil),                 // 17: tuskpoint.v1.Value
+	(*Step)(nil),                  // 16: tuskpoint.v1.Step
+	(*Version)(nil),               // 17: tuskpoint.v1.Version
+	(*Value)(nil),                 // 18: tuskpoint.v1.Value
 }
 var file_tuskpoint_v1_checkpoint_proto_depIdxs = []int32{
 	10, // 0: tuskpoint.v1.VersionsSeen.channels:type_name -> tuskpoint.v1.VersionsSeen.ChannelsEntry
@@ -949,14 +967,15 @@ var file_tuskpoint_v1_checkpoint_proto_depIdxs = []int32{
 	0,  // 9: tuskpoint.v1.Checkpoint.durability:type_name -> tuskpoint.v1.Durability
 	7,  // 10: tuskpoint.v1.Checkpoint.location:type_name -> tuskpoint.v1.BlobLocation
 	15, // 11: tuskpoint.v1.Checkpoint.create_time:type_name -> google.protobuf.Timestamp
-	16, // 12: tuskpoint.v1.VersionsSeen.ChannelsEntry.value:type_name -> tuskpoint.v1.Version
-	4,  // 13: tuskpoint.v1.CheckpointState.VersionsSeenEntry.value:type_name -> tuskpoint.v1.VersionsSeen
-	17, // 14: tuskpoint.v1.CheckpointState.ExtrasEntry.value:type_name -> tuskpoint.v1.Value
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	16, // 12: tuskpoint.v1.Checkpoint.step:type_name -> tuskpoint.v1.Step
+	17, // 13: tuskpoint.v1.VersionsSeen.ChannelsEntry.value:type_name -> tuskpoint.v1.Version
+	4,  // 14: tuskpoint.v1.CheckpointState.VersionsSeenEntry.value:type_name -> tuskpoint.v1.VersionsSeen
+	18, // 15: tuskpoint.v1.CheckpointState.ExtrasEntry.value:type_name -> tuskpoint.v1.Value
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_checkpoint_proto_init() }
@@ -964,6 +983,7 @@ func file_tuskpoint_v1_checkpoint_proto_init() {
 	if File_tuskpoint_v1_checkpoint_proto != nil {
 		return
 	}
+	file_tuskpoint_v1_step_proto_init()
 	file_tuskpoint_v1_value_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -305,7 +305,8 @@ type WatchThreadRequest struct {
 	// server always delivers.
 	Kinds []EventKind `protobuf:"varint,3,rep,packed,name=kinds,proto3,enum=tuskpoint.v1.EventKind" json:"kinds,omitempty"`
 	// Parts to return of a checkpoint with `EVENT_KIND_CHECKPOINT_SAVED`; events
-	// of other kinds have the parts of `VIEW_ENTRY`. Default: `VIEW_FULL`.
+	// of other kinds have the parts of `VIEW_ENTRY`, or of `VIEW_STEP` if that is
+	// the view. Default: `VIEW_FULL`.
 	View View `protobuf:"varint,4,opt,name=view,proto3,enum=tuskpoint.v1.View" json:"view,omitempty"`
 	// Longest time without an event before a progress event. Absent: 15 s. MUST
 	// be at least 1 s.

@@ -32,8 +32,8 @@ type Step struct {
 	// an update from outside, and for a framework without `versions_seen`.
 	Nodes []string `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// Channels that the step changed (`CheckpointState.updated_channels`; else the
-	// channels with the newest version), without channels by which LangGraph
-	// schedules nodes: names that begin with `__`, `branch:`, `start:` or `join:`.
+	// channels with the newest version). Channels that schedule nodes are left out:
+	// names that begin with `__`, `branch:`, `start:` or `join:`.
 	ChangedChannels []string `protobuf:"bytes,2,rep,name=changed_channels,json=changedChannels,proto3" json:"changed_channels,omitempty"`
 	// Nodes that the graph runs next: nodes that have not seen the newest version
 	// of their channel `branch:to:NODE`, nodes whose channel `join:A+B:NODE` is

@@ -152,7 +152,7 @@ type Thread struct {
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// State of the thread.
 	State ThreadState `protobuf:"varint,5,opt,name=state,proto3,enum=tuskpoint.v1.ThreadState" json:"state,omitempty"`
-	// Number of checkpoints in all namespaces. Set by `GetThread` only.
+	// Number of checkpoints in all namespaces.
 	CheckpointCount uint64 `protobuf:"varint,6,opt,name=checkpoint_count,json=checkpointCount,proto3" json:"checkpoint_count,omitempty"`
 	// Latest checkpoint of the root namespace; empty if that namespace has no
 	// checkpoint.
@@ -176,7 +176,13 @@ type Thread struct {
 	Retention *durationpb.Duration `protobuf:"bytes,13,opt,name=retention,proto3" json:"retention,omitempty"`
 	// If true, search does not find checkpoints of the thread; see
 	// `SetSearchable`.
-	Unsearchable  bool `protobuf:"varint,14,opt,name=unsearchable,proto3" json:"unsearchable,omitempty"`
+	Unsearchable bool `protobuf:"varint,14,opt,name=unsearchable,proto3" json:"unsearchable,omitempty"`
+	// First open question of the head, if the thread is interrupted.
+	Question *Question `protobuf:"bytes,15,opt,name=question,proto3" json:"question,omitempty"`
+	// First failure of the head, if the thread failed.
+	Failure *Failure `protobuf:"bytes,16,opt,name=failure,proto3" json:"failure,omitempty"`
+	// Summary of the head (`Checkpoint.summary`); empty if the head has none.
+	Summary       string `protobuf:"bytes,17,opt,name=summary,proto3" json:"summary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -309,14 +315,35 @@ func (x *Thread) GetUnsearchable() bool {
 	return false
 }
 
+func (x *Thread) GetQuestion() *Question {
+	if x != nil {
+		return x.Question
+	}
+	return nil
+}
+
+func (x *Thread) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+func (x *Thread) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
 var File_tuskpoint_v1_thread_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x19tuskpoint/v1/thread.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"Y\n" +
+	"\x19tuskpoint/v1/thread.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17tuskpoint/v1/step.proto\"Y\n" +
 	"\rNamespaceHead\x12#\n" +
 	"\rcheckpoint_ns\x18\x01 \x01(\tR\fcheckpointNs\x12#\n" +
-	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\"\xf2\x04\n" +
+	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\"\xf1\x05\n" +
 	"\x06Thread\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
@@ -335,7 +362,10 @@ const file_tuskpoint_v1_thread_proto_rawDesc = "" +
 	"\vexpire_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x127\n" +
 	"\tretention\x18\r \x01(\v2\x19.google.protobuf.DurationR\tretention\x12\"\n" +
-	"\funsearchable\x18\x0e \x01(\bR\funsearchable*y\n" +
+	"\funsearchable\x18\x0e \x01(\bR\funsearchable\x122\n" +
+	"\bquestion\x18\x0f \x01(\v2\x16.tuskpoint.v1.QuestionR\bquestion\x12/\n" +
+	"\afailure\x18\x10 \x01(\v2\x15.tuskpoint.v1.FailureR\afailure\x12\x18\n" +
+	"\asummary\x18\x11 \x01(\tR\asummary*y\n" +
 	"\vThreadState\x12\x1c\n" +
 	"\x18THREAD_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11THREAD_STATE_IDLE\x10\x01\x12\x1c\n" +
@@ -363,6 +393,8 @@ var file_tuskpoint_v1_thread_proto_goTypes = []any{
 	(*Thread)(nil),                // 2: tuskpoint.v1.Thread
 	(*timestamppb.Timestamp)(nil), // 3: google.protobuf.Timestamp
 	(*durationpb.Duration)(nil),   // 4: google.protobuf.Duration
+	(*Question)(nil),              // 5: tuskpoint.v1.Question
+	(*Failure)(nil),               // 6: tuskpoint.v1.Failure
 }
 var file_tuskpoint_v1_thread_proto_depIdxs = []int32{
 	0, // 0: tuskpoint.v1.Thread.state:type_name -> tuskpoint.v1.ThreadState
@@ -371,11 +403,13 @@ var file_tuskpoint_v1_thread_proto_depIdxs = []int32{
 	3, // 3: tuskpoint.v1.Thread.update_time:type_name -> google.protobuf.Timestamp
 	3, // 4: tuskpoint.v1.Thread.expire_time:type_name -> google.protobuf.Timestamp
 	4, // 5: tuskpoint.v1.Thread.retention:type_name -> google.protobuf.Duration
-	6, // [6:6] is the sub-list for method output_type
-	6, // [6:6] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	5, // 6: tuskpoint.v1.Thread.question:type_name -> tuskpoint.v1.Question
+	6, // 7: tuskpoint.v1.Thread.failure:type_name -> tuskpoint.v1.Failure
+	8, // [8:8] is the sub-list for method output_type
+	8, // [8:8] is the sub-list for method input_type
+	8, // [8:8] is the sub-list for extension type_name
+	8, // [8:8] is the sub-list for extension extendee
+	0, // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_thread_proto_init() }
@@ -383,6 +417,7 @@ func file_tuskpoint_v1_thread_proto_init() {
 	if File_tuskpoint_v1_thread_proto != nil {
 		return
 	}
+	file_tuskpoint_v1_step_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -334,7 +334,7 @@ async def test_a_thread_names_its_heads_up_to_a_bound(journal: Journal) -> None:
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
     assert detail.heads == dict.fromkeys(namespaces[:MAX_HEADS], "a")
-    assert detail.checkpoint_count == MAX_HEADS + 1
+    assert detail.thread.checkpoint_count == MAX_HEADS + 1
 
 
 # --- certified checkpoints -----------------------------------------------------------------
@@ -403,7 +403,7 @@ async def test_certified_checkpoints_name_their_blobs(journal: Journal) -> None:
     }
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
-    assert (detail.checkpoint_count, detail.uncertified_count) == (4, 2)
+    assert (detail.thread.checkpoint_count, detail.uncertified_count) == (4, 2)
     third = await certify(journal, "three", 4, 5)
     assert await certification(journal) == {
         "a": (True, (first, third)),

@@ -114,7 +114,7 @@ async def test_latest_is_the_greatest_id_not_the_last_saved(journal: Journal) ->
     assert detail is not None
     assert detail.thread.head_id == "c"
     assert detail.heads == {"": "c", "inner": "z"}
-    assert (detail.checkpoint_count, detail.uncertified_count) == (4, 4)
+    assert (detail.thread.checkpoint_count, detail.uncertified_count) == (4, 4)
 
 
 async def test_everything_survives_a_restart(tmp_path: Path, clock: Clock) -> None:

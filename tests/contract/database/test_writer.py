@@ -258,7 +258,7 @@ async def test_closing_finishes_queued_changes(tmp_path: Path, clock: Clock) -> 
     async with opened(tmp_path, clock) as journal:
         detail = await journal.thread(TENANT, "t")
         assert detail is not None
-        assert (detail.thread.head_id, detail.checkpoint_count) == ("2", 3)
+        assert (detail.thread.head_id, detail.thread.checkpoint_count) == ("2", 3)
 
 
 @pytest.mark.sqlite

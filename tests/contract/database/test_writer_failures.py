@@ -105,7 +105,7 @@ async def test_one_poisonous_change_fails_alone(
     assert data_of(await journal.load(TENANT, key("c"), View.FULL)) == {"x": b"3"}
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
-    assert (detail.thread.retention_s, detail.checkpoint_count) == (0, 3)
+    assert (detail.thread.retention_s, detail.thread.checkpoint_count) == (0, 3)
     assert [event.seq for event in (await journal.events.after(TENANT, "t", 0, 9)).events] == [
         1,
         2,

@@ -79,7 +79,7 @@ async def test_an_adopted_thread_loads_the_same(
     assert detail is not None
     assert detail.thread.state is ThreadState.INTERRUPTED
     assert (detail.thread.agent_id, detail.thread.head_id) == ("writer", "04")
-    assert (detail.checkpoint_count, detail.thread.seq) == (3, 3)
+    assert (detail.thread.checkpoint_count, detail.thread.seq) == (3, 3)
     loaded = await journal.load(TENANT, key("04", "mine"), View.ENTRY)
     assert loaded is not None
     assert loaded.entry.lineage == Lineage(adopted_from="t:04")

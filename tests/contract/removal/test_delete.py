@@ -88,7 +88,7 @@ async def test_a_root_without_parent_begins_the_next_incarnation(
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
     assert (detail.thread.agent_id, detail.thread.state.name) == ("", "IDLE")
-    assert detail.checkpoint_count == 1
+    assert detail.thread.checkpoint_count == 1
     assert written(await journal.load(TENANT, key("c"), View.FULL)) == []
 
 

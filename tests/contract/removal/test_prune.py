@@ -152,7 +152,7 @@ async def test_a_checkpoint_saved_again_under_a_removed_id_is_new(
     assert again.entry.label == ""
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
-    assert (detail.checkpoint_count, detail.thread.head_id) == (2, "b")
+    assert (detail.thread.checkpoint_count, detail.thread.head_id) == (2, "b")
 
 
 # --- values that delta channels keep -------------------------------------------------------

@@ -48,7 +48,7 @@ class HistoryServicer:
         )
         view, source = View(request.view), Source(request.source)
         listing = self._history.replay(call.tenant, query, view, source)
-        if view is not View.ENTRY:
+        if view.has_values:
             listing = call.one_by_one(listing, content_bytes)
         async with aclosing(listing) as checkpoints:
             async for loaded in checkpoints:

@@ -27,6 +27,12 @@ class View(IntEnum):
     ENTRY = 1
     FULL = 2
     JSON = 3
+    STEP = 4
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the view has the values of a checkpoint and its writes."""
+        return self is View.FULL or self is View.JSON
 
 
 class Source(IntEnum):
@@ -232,13 +238,53 @@ class CheckpointEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """A question of a task for a person."""
+
+    interrupt_id: str
+    node: str
+    text: str
+    answered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The failure of a task."""
+
+    node: str
+    type: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens that messages report."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the step that led to a checkpoint did, and what its tasks wait for."""
+
+    nodes: tuple[str, ...] = ()
+    changed_channels: tuple[str, ...] = ()
+    next_nodes: tuple[str, ...] = ()
+    questions: tuple[Question, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    tokens: TokenUsage | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A loaded checkpoint."""
 
     entry: CheckpointEntry
-    state: State | None = None  # `None` in the `ENTRY` view
-    writes: tuple[Write, ...] = ()  # in order; none in the `ENTRY` view
+    state: State | None = None  # `None` in a view without values
+    writes: tuple[Write, ...] = ()  # in order; none in a view without values
     sources: tuple[BlobLocation, ...] = ()  # segments with the values that are `EVICTED`
+    step: Step | None = None  # set in the `STEP` view
 
 
 @dataclass(frozen=True, slots=True)

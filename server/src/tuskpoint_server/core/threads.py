@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .model import BlobLocation, CheckpointKey
+from .model import BlobLocation, CheckpointKey, Failure, Question
 
 SNAPSHOTS, SNAPSHOTS_END = "$snapshot/", "$snapshot0"
 """Prefix of the threads of snapshots, and the first name after them: "0" follows "/"."""
@@ -62,6 +62,10 @@ class Thread:
     updated_us: int
     retention_s: int = 0  # seconds without a change after which the thread is deleted; 0: never
     unsearchable: bool = False  # whether search skips the thread's checkpoints
+    checkpoint_count: int = 0
+    summary: str = ""  # of the head
+    question: Question | None = None  # first open question of the head of an interrupted thread
+    failure: Failure | None = None  # first failure of the head of a failed thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,6 @@ class ThreadDetail:
     """A thread with its counts."""
 
     thread: Thread
-    checkpoint_count: int
     uncertified_count: int
     heads: dict[str, str]  # the latest ID of each namespace
     expire_us: int | None = None  # earliest time at which a blob of the thread may expire
@@ -215,6 +218,10 @@ class WaitingTasks:
             self._waiting.add(task_id)
         else:
             self._waiting.discard(task_id)
+
+    def waits(self, task_id: str) -> bool:
+        """Return whether a task has an open question."""
+        return task_id in self._waiting
 
     def _waits(self, task_id: str) -> bool:
         question = self._questions.get(task_id)

@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from tuskpoint.v1 import step_pb2 as tuskpoint_dot_v1_dot_step__pb2
 from tuskpoint.v1 import value_pb2 as tuskpoint_dot_v1_dot_value__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtuskpoint/v1/checkpoint.proto\x12\x0ctuskpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18tuskpoint/v1/value.proto\"v\n\rCheckpointRef\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12#\n\rcheckpoint_ns\x18\x02 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\"\xa8\x01\n\x0cVersionsSeen\x12\x44\n\x08\x63hannels\x18\x01 \x03(\x0b\x32(.tuskpoint.v1.VersionsSeen.ChannelsEntryR\x08\x63hannels\x1aR\n\rChannelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x15.tuskpoint.v1.VersionR\x05value:\x02\x38\x01\"$\n\x0c\x43hannelNames\x12\x14\n\x05names\x18\x01 \x03(\tR\x05names\"\xaf\x04\n\x0f\x43heckpointState\x12%\n\x0eschema_version\x18\x01 \x01(\x05R\rschemaVersion\x12\x0e\n\x02ts\x18\x02 \x01(\tR\x02ts\x12\x31\n\x08\x63hannels\x18\x03 \x03(\x0b\x32\x15.tuskpoint.v1.ChannelR\x08\x63hannels\x12T\n\rversions_seen\x18\x04 \x03(\x0b\x32/.tuskpoint.v1.CheckpointState.VersionsSeenEntryR\x0cversionsSeen\x12\x45\n\x10updated_channels\x18\x05 \x01(\x0b\x32\x1a.tuskpoint.v1.ChannelNamesR\x0fupdatedChannels\x12%\n\x0e\x64\x65lta_channels\x18\x06 \x03(\tR\rdeltaChannels\x12\x41\n\x06\x65xtras\x18\x07 \x03(\x0b\x32).tuskpoint.v1.CheckpointState.ExtrasEntryR\x06\x65xtras\x1a[\n\x11VersionsSeenEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32\x1a.tuskpoint.v1.VersionsSeenR\x05value:\x02\x38\x01\x1aN\n\x0b\x45xtrasEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x13.tuskpoint.v1.ValueR\x05value:\x02\x38\x01\"~\n\x0c\x42lobLocation\x12\x17\n\x07\x62lob_id\x18\x01 \x01(\tR\x06\x62lobId\x12\x1e\n\nidentifier\x18\x02 \x01(\tR\nidentifier\x12\x16\n\x06sha256\x18\x03 \x01(\x0cR\x06sha256\x12\x1d\n\nsize_bytes\x18\x04 \x01(\x04R\tsizeBytes\"w\n\x07Lineage\x12\x1f\n\x0b\x66orked_from\x18\x01 \x01(\tR\nforkedFrom\x12(\n\x10rolled_back_from\x18\x02 \x01(\tR\x0erolledBackFrom\x12!\n\x0c\x61\x64opted_from\x18\x03 \x01(\tR\x0b\x61\x64optedFrom\"\xb8\x04\n\nCheckpoint\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x30\n\x14parent_checkpoint_id\x18\x02 \x01(\tR\x12parentCheckpointId\x12\x33\n\x05state\x18\x03 \x01(\x0b\x32\x1d.tuskpoint.v1.CheckpointStateR\x05state\x12#\n\rmetadata_json\x18\x04 \x01(\x0cR\x0cmetadataJson\x12\x14\n\x05label\x18\x05 \x01(\tR\x05label\x12\x18\n\x07summary\x18\x06 \x01(\tR\x07summary\x12/\n\x07lineage\x18\x07 \x01(\x0b\x32\x15.tuskpoint.v1.LineageR\x07lineage\x12\x32\n\x06writes\x18\x08 \x03(\x0b\x32\x1a.tuskpoint.v1.PendingWriteR\x06writes\x12\x10\n\x03seq\x18\t \x01(\x04R\x03seq\x12\x38\n\ndurability\x18\n \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\x12\x36\n\x08location\x18\x0b \x01(\x0b\x32\x1a.tuskpoint.v1.BlobLocationR\x08location\x12;\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12\x19\n\x08\x61gent_id\x18\r \x01(\tR\x07\x61gentId*\\\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x18\n\x14\x44URABILITY_JOURNALED\x10\x01\x12\x18\n\x14\x44URABILITY_CERTIFIED\x10\x02*J\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\x0e\n\nVIEW_ENTRY\x10\x01\x12\r\n\tVIEW_FULL\x10\x02\x12\r\n\tVIEW_JSON\x10\x03*A\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x0e\n\nSOURCE_ANY\x10\x01\x12\x0f\n\x0bSOURCE_BLOB\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dtuskpoint/v1/checkpoint.proto\x12\x0ctuskpoint.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17tuskpoint/v1/step.proto\x1a\x18tuskpoint/v1/value.proto\"v\n\rCheckpointRef\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12#\n\rcheckpoint_ns\x18\x02 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\"\xa8\x01\n\x0cVersionsSeen\x12\x44\n\x08\x63hannels\x18\x01 \x03(\x0b\x32(.tuskpoint.v1.VersionsSeen.ChannelsEntryR\x08\x63hannels\x1aR\n\rChannelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12+\n\x05value\x18\x02 \x01(\x0b\x32\x15.tuskpoint.v1.VersionR\x05value:\x02\x38\x01\"$\n\x0c\x43hannelNames\x12\x14\n\x05names\x18\x01 \x03(\tR\x05names\"\xaf\x04\n\x0f\x43heckpointState\x12%\n\x0eschema_version\x18\x01 \x01(\x05R\rschemaVersion\x12\x0e\n\x02ts\x18\x02 \x01(\tR\x02ts\x12\x31\n\x08\x63hannels\x18\x03 \x03(\x0b\x32\x15.tuskpoint.v1.ChannelR\x08\x63hannels\x12T\n\rversions_seen\x18\x04 \x03(\x0b\x32/.tuskpoint.v1.CheckpointState.VersionsSeenEntryR\x0cversionsSeen\x12\x45\n\x10updated_channels\x18\x05 \x01(\x0b\x32\x1a.tuskpoint.v1.ChannelNamesR\x0fupdatedChannels\x12%\n\x0e\x64\x65lta_channels\x18\x06 \x03(\tR\rdeltaChannels\x12\x41\n\x06\x65xtras\x18\x07 \x03(\x0b\x32).tuskpoint.v1.CheckpointState.ExtrasEntryR\x06\x65xtras\x1a[\n\x11VersionsSeenEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32\x1a.tuskpoint.v1.VersionsSeenR\x05value:\x02\x38\x01\x1aN\n\x0b\x45xtrasEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12)\n\x05value\x18\x02 \x01(\x0b\x32\x13.tuskpoint.v1.ValueR\x05value:\x02\x38\x01\"~\n\x0c\x42lobLocation\x12\x17\n\x07\x62lob_id\x18\x01 \x01(\tR\x06\x62lobId\x12\x1e\n\nidentifier\x18\x02 \x01(\tR\nidentifier\x12\x16\n\x06sha256\x18\x03 \x01(\x0cR\x06sha256\x12\x1d\n\nsize_bytes\x18\x04 \x01(\x04R\tsizeBytes\"w\n\x07Lineage\x12\x1f\n\x0b\x66orked_from\x18\x01 \x01(\tR\nforkedFrom\x12(\n\x10rolled_back_from\x18\x02 \x01(\tR\x0erolledBackFrom\x12!\n\x0c\x61\x64opted_from\x18\x03 \x01(\tR\x0b\x61\x64optedFrom\"\xe0\x04\n\nCheckpoint\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x30\n\x14parent_checkpoint_id\x18\x02 \x01(\tR\x12parentCheckpointId\x12\x33\n\x05state\x18\x03 \x01(\x0b\x32\x1d.tuskpoint.v1.CheckpointStateR\x05state\x12#\n\rmetadata_json\x18\x04 \x01(\x0cR\x0cmetadataJson\x12\x14\n\x05label\x18\x05 \x01(\tR\x05label\x12\x18\n\x07summary\x18\x06 \x01(\tR\x07summary\x12/\n\x07lineage\x18\x07 \x01(\x0b\x32\x15.tuskpoint.v1.LineageR\x07lineage\x12\x32\n\x06writes\x18\x08 \x03(\x0b\x32\x1a.tuskpoint.v1.PendingWriteR\x06writes\x12\x10\n\x03seq\x18\t \x01(\x04R\x03seq\x12\x38\n\ndurability\x18\n \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\x12\x36\n\x08location\x18\x0b \x01(\x0b\x32\x1a.tuskpoint.v1.BlobLocationR\x08location\x12;\n\x0b\x63reate_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12\x19\n\x08\x61gent_id\x18\r \x01(\tR\x07\x61gentId\x12&\n\x04step\x18\x0e \x01(\x0b\x32\x12.tuskpoint.v1.StepR\x04step*\\\n\nDurability\x12\x1a\n\x16\x44URABILITY_UNSPECIFIED\x10\x00\x12\x18\n\x14\x44URABILITY_JOURNALED\x10\x01\x12\x18\n\x14\x44URABILITY_CERTIFIED\x10\x02*Y\n\x04View\x12\x14\n\x10VIEW_UNSPECIFIED\x10\x00\x12\x0e\n\nVIEW_ENTRY\x10\x01\x12\r\n\tVIEW_FULL\x10\x02\x12\r\n\tVIEW_JSON\x10\x03\x12\r\n\tVIEW_STEP\x10\x04*A\n\x06Source\x12\x16\n\x12SOURCE_UNSPECIFIED\x10\x00\x12\x0e\n\nSOURCE_ANY\x10\x01\x12\x0f\n\x0bSOURCE_BLOB\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,30 +40,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKPOINTSTATE_VERSIONSSEENENTRY']._serialized_options = b'8\001'
   _globals['_CHECKPOINTSTATE_EXTRASENTRY']._loaded_options = None
   _globals['_CHECKPOINTSTATE_EXTRASENTRY']._serialized_options = b'8\001'
-  _globals['_DURABILITY']._serialized_start=1817
-  _globals['_DURABILITY']._serialized_end=1909
-  _globals['_VIEW']._serialized_start=1911
-  _globals['_VIEW']._serialized_end=1985
-  _globals['_SOURCE']._serialized_start=1987
-  _globals['_SOURCE']._serialized_end=2052
-  _globals['_CHECKPOINTREF']._serialized_start=106
-  _globals['_CHECKPOINTREF']._serialized_end=224
-  _globals['_VERSIONSSEEN']._serialized_start=227
-  _globals['_VERSIONSSEEN']._serialized_end=395
-  _globals['_VERSIONSSEEN_CHANNELSENTRY']._serialized_start=313
-  _globals['_VERSIONSSEEN_CHANNELSENTRY']._serialized_end=395
-  _globals['_CHANNELNAMES']._serialized_start=397
-  _globals['_CHANNELNAMES']._serialized_end=433
-  _globals['_CHECKPOINTSTATE']._serialized_start=436
-  _globals['_CHECKPOINTSTATE']._serialized_end=995
-  _globals['_CHECKPOINTSTATE_VERSIONSSEENENTRY']._serialized_start=824
-  _globals['_CHECKPOINTSTATE_VERSIONSSEENENTRY']._serialized_end=915
-  _globals['_CHECKPOINTSTATE_EXTRASENTRY']._serialized_start=917
-  _globals['_CHECKPOINTSTATE_EXTRASENTRY']._serialized_end=995
-  _globals['_BLOBLOCATION']._serialized_start=997
-  _globals['_BLOBLOCATION']._serialized_end=1123
-  _globals['_LINEAGE']._serialized_start=1125
-  _globals['_LINEAGE']._serialized_end=1244
-  _globals['_CHECKPOINT']._serialized_start=1247
-  _globals['_CHECKPOINT']._serialized_end=1815
+  _globals['_DURABILITY']._serialized_start=1882
+  _globals['_DURABILITY']._serialized_end=1974
+  _globals['_VIEW']._serialized_start=1976
+  _globals['_VIEW']._serialized_end=2065
+  _globals['_SOURCE']._serialized_start=2067
+  _globals['_SOURCE']._serialized_end=2132
+  _globals['_CHECKPOINTREF']._serialized_start=131
+  _globals['_CHECKPOINTREF']._serialized_end=249
+  _globals['_VERSIONSSEEN']._serialized_start=252
+  _globals['_VERSIONSSEEN']._serialized_end=420
+  _globals['_VERSIONSSEEN_CHANNELSENTRY']._serialized_start=338
+  _globals['_VERSIONSSEEN_CHANNELSENTRY']._serialized_end=420
+  _globals['_CHANNELNAMES']._serialized_start=422
+  _globals['_CHANNELNAMES']._serialized_end=458
+  _globals['_CHECKPOINTSTATE']._serialized_start=461
+  _globals['_CHECKPOINTSTATE']._serialized_end=1020
+  _globals['_CHECKPOINTSTATE_VERSIONSSEENENTRY']._serialized_start=849
+  _globals['_CHECKPOINTSTATE_VERSIONSSEENENTRY']._serialized_end=940
+  _globals['_CHECKPOINTSTATE_EXTRASENTRY']._serialized_start=942
+  _globals['_CHECKPOINTSTATE_EXTRASENTRY']._serialized_end=1020
+  _globals['_BLOBLOCATION']._serialized_start=1022
+  _globals['_BLOBLOCATION']._serialized_end=1148
+  _globals['_LINEAGE']._serialized_start=1150
+  _globals['_LINEAGE']._serialized_end=1269
+  _globals['_CHECKPOINT']._serialized_start=1272
+  _globals['_CHECKPOINT']._serialized_end=1880
 # @@protoc_insertion_point(module_scope)

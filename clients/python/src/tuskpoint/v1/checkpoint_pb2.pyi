@@ -1,6 +1,7 @@
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from tuskpoint.v1 import step_pb2 as _step_pb2
 from tuskpoint.v1 import value_pb2 as _value_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -23,6 +24,7 @@ class View(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VIEW_ENTRY: _ClassVar[View]
     VIEW_FULL: _ClassVar[View]
     VIEW_JSON: _ClassVar[View]
+    VIEW_STEP: _ClassVar[View]
 
 class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -36,6 +38,7 @@ VIEW_UNSPECIFIED: View
 VIEW_ENTRY: View
 VIEW_FULL: View
 VIEW_JSON: View
+VIEW_STEP: View
 SOURCE_UNSPECIFIED: Source
 SOURCE_ANY: Source
 SOURCE_BLOB: Source
@@ -124,7 +127,7 @@ class Lineage(_message.Message):
     def __init__(self, forked_from: _Optional[str] = ..., rolled_back_from: _Optional[str] = ..., adopted_from: _Optional[str] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("ref", "parent_checkpoint_id", "state", "metadata_json", "label", "summary", "lineage", "writes", "seq", "durability", "location", "create_time", "agent_id")
+    __slots__ = ("ref", "parent_checkpoint_id", "state", "metadata_json", "label", "summary", "lineage", "writes", "seq", "durability", "location", "create_time", "agent_id", "step")
     REF_FIELD_NUMBER: _ClassVar[int]
     PARENT_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +141,7 @@ class Checkpoint(_message.Message):
     LOCATION_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     ref: CheckpointRef
     parent_checkpoint_id: str
     state: CheckpointState
@@ -151,4 +155,5 @@ class Checkpoint(_message.Message):
     location: BlobLocation
     create_time: _timestamp_pb2.Timestamp
     agent_id: str
-    def __init__(self, ref: _Optional[_Union[CheckpointRef, _Mapping]] = ..., parent_checkpoint_id: _Optional[str] = ..., state: _Optional[_Union[CheckpointState, _Mapping]] = ..., metadata_json: _Optional[bytes] = ..., label: _Optional[str] = ..., summary: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., seq: _Optional[int] = ..., durability: _Optional[_Union[Durability, str]] = ..., location: _Optional[_Union[BlobLocation, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ...) -> None: ...
+    step: _step_pb2.Step
+    def __init__(self, ref: _Optional[_Union[CheckpointRef, _Mapping]] = ..., parent_checkpoint_id: _Optional[str] = ..., state: _Optional[_Union[CheckpointState, _Mapping]] = ..., metadata_json: _Optional[bytes] = ..., label: _Optional[str] = ..., summary: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., seq: _Optional[int] = ..., durability: _Optional[_Union[Durability, str]] = ..., location: _Optional[_Union[BlobLocation, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ..., step: _Optional[_Union[_step_pb2.Step, _Mapping]] = ...) -> None: ...

@@ -98,7 +98,7 @@ class CheckpointServicer:
         limit = request.limit if request.HasField("limit") else None
         source, list_checkpoints = Source(request.source), self._checkpoints.completer.listed
         listing = list_checkpoints(call.tenant, query, view, source, limit)
-        if view is not View.ENTRY:
+        if view.has_values:
             listing = call.one_by_one(listing, content_bytes)
         async with aclosing(listing) as checkpoints:
             async for loaded in checkpoints:

@@ -16,6 +16,7 @@ from tuskpoint.v1 import (
     checkpoint_pb2,
     checkpoint_service_pb2,
     errors_pb2,
+    step_pb2,
     value_pb2,
 )
 
@@ -140,6 +141,8 @@ def checkpoint_header(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb
 def checkpoint(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
     """Return the message for a checkpoint, its values placed by the cutter."""
     message = entry(loaded.entry)
+    if loaded.step is not None:
+        _fill_step(message.step, loaded.step)
     if loaded.state is not None:
         message.state.MergeFromString(loaded.state.frame)
         message.state.SetInParent()
@@ -187,6 +190,27 @@ def _fill_entry(message: checkpoint_pb2.Checkpoint, stored: model.CheckpointEntr
         fill_fields(message.lineage, stored.lineage)
     if stored.segments:
         message.location.CopyFrom(location(stored.segments[0]))
+
+
+def _fill_step(message: step_pb2.Step, step: model.Step) -> None:
+    message.SetInParent()
+    message.nodes.extend(step.nodes)
+    message.changed_channels.extend(step.changed_channels)
+    message.next_nodes.extend(step.next_nodes)
+    message.questions.extend(map(question, step.questions))
+    message.failures.extend(map(failure, step.failures))
+    if step.tokens is not None:
+        fill_fields(message.tokens, step.tokens)
+
+
+def question(asked: model.Question) -> step_pb2.Question:
+    """Return the message for a question."""
+    return fill_fields(step_pb2.Question(), asked)
+
+
+def failure(failed: model.Failure) -> step_pb2.Failure:
+    """Return the message for a failure."""
+    return fill_fields(step_pb2.Failure(), failed)
 
 
 def _fill_channel(message: value_pb2.Channel, channel: model.Channel, cutter: Cutter) -> None:

@@ -198,6 +198,8 @@ def _enum(kind: str, field: Any) -> Check:
             setattr(request, name, default)
         elif not number and (kind, name) in _ENUMS_REQUIRED:
             checks.fail(name, "must be set")
+        if name == "source" and number == Source.BLOB and getattr(request, "view", 0) == View.STEP:
+            checks.fail("view", "must not be VIEW_STEP with SOURCE_BLOB")
 
     return enum
 

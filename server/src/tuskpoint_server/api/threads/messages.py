@@ -11,7 +11,16 @@ from ...core.threads import Thread, ThreadDetail, Verdict, VerdictKind, Verifica
 from ...features.checkpoints.threads import ManifestPage
 from ...features.removal.retention import RetentionPreview
 from ...features.removal.rules import RetentionRule
-from ..messages.convert import fill_fields, lineage, location, number, ref, timestamp
+from ..messages.convert import (
+    failure,
+    fill_fields,
+    lineage,
+    location,
+    number,
+    question,
+    ref,
+    timestamp,
+)
 
 MAX_HEADS = 1000  # most namespace heads in a `Thread` message
 
@@ -21,6 +30,10 @@ def thread(stored: Thread, *more: object) -> thread_pb2.Thread:
     message = thread_pb2.Thread(head_checkpoint_id=stored.head_id)
     if stored.retention_s:
         message.retention.seconds = stored.retention_s
+    if stored.question is not None:
+        message.question.CopyFrom(question(stored.question))
+    if stored.failure is not None:
+        message.failure.CopyFrom(failure(stored.failure))
     return fill_fields(message, stored, *more)
 
 

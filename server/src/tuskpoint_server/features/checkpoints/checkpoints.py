@@ -135,7 +135,7 @@ class Checkpoints:
 
         Values that the caller holds are left out.
         """
-        if view is View.ENTRY:
+        if not view.has_values:
             return await self._load(tenant, key, view, source, held)
         load = partial(self._load, tenant, key, view, source, held)
         return await holder.whole(load, content_bytes)

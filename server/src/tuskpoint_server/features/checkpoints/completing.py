@@ -205,7 +205,7 @@ class Completer:
     async def from_blob(self, tenant: str, entry: CheckpointEntry, view: View) -> Checkpoint:
         """Return a checkpoint from the blob store, without the local cache."""
         checkpoint = await self._archive.read(entry)
-        if view is View.ENTRY:
+        if not view.has_values:
             return Checkpoint(checkpoint.entry)
         return await self.shown(tenant, checkpoint, view)
 

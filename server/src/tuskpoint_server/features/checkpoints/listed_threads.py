@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, distinct, func, or_, select
 
+from tuskpoint.v1.checkpoint_pb2 import CheckpointState
+
 from ...core.errors import Reason, Refusal
+from ...core.model import Step
 from ...core.threads import EventKind, Thread, ThreadDetail, ThreadState
+from ...journal.database.binding import binder_of
 from ...journal.database.thread_rows import ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import blobs, changes, checkpoints, members, threads, uses
-from ...journal.sql.statements import EMPTY, Statement, of_thread, of_users, same_checkpoint
+from ...journal.sql.statements import (
+    EMPTY,
+    LISTED,
+    Statement,
+    of_thread,
+    of_users,
+    same_checkpoint,
+)
+from ...journal.values.segment_refs import ROW, Row
+from ...journal.values.steps import read_steps
 
 MAX_HEADS = 1000
 """Most namespaces whose heads a thread's description names."""
 
-_THREAD = tuple(threads.c[field.name] for field in fields(Thread))
+_STORED_FIELDS = tuple(field.name for field in fields(Thread) if field.name in threads.c)
+_THREAD = (threads.c.number, *(threads.c[name] for name in _STORED_FIELDS))
 _LIVE = threads.c.deleted.is_(False)
 _BY_ID = Statement(
-    select(threads.c.number, threads.c.certified_seq, threads.c.checkpoint_count, *_THREAD).where(
+    select(threads.c.certified_seq, *_THREAD).where(
         threads.c.tenant == bindparam("of_tenant"),
         threads.c.thread_id == bindparam("of_thread_id"),
         _LIVE,
@@ -37,6 +52,15 @@ _HEADS = Statement(
     .group_by(checkpoints.c.checkpoint_ns)
     .order_by(checkpoints.c.checkpoint_ns)
     .limit(MAX_HEADS)
+)
+_HEAD_ROWS = Statement(
+    select(*ROW)
+    .join(threads, threads.c.number == checkpoints.c.thread)
+    .where(
+        threads.c.number.in_(LISTED),
+        checkpoints.c.checkpoint_ns == EMPTY,
+        checkpoints.c.checkpoint_id == threads.c.head_id,
+    )
 )
 _of_segment = and_(members.c.tenant == uses.c.tenant, members.c.sha256 == uses.c.segment)
 _of_member = and_(blobs.c.tenant == members.c.tenant, blobs.c.blob_id == members.c.blob_id)
@@ -82,13 +106,15 @@ def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail 
     row = _BY_ID.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
     if row is None:
         return None
-    number, certified_seq, count, *columns = row
+    certified_seq, *columns = row
+    number: int = columns[0]
     [(uncertified,)] = _UNCERTIFIED.run(
         connection, of_thread=number, above=certified_seq
     ).fetchall()
     heads: dict[str, str] = dict(_HEADS.run(connection, of_thread=number).fetchall())
     [(expire_us,)] = _EXPIRY.run(connection, of_thread=number).fetchall()
-    return ThreadDetail(_thread(*columns), count, uncertified, heads, expire_us)
+    [described] = _with_heads(connection, [columns])
+    return ThreadDetail(described, uncertified, heads, expire_us)
 
 
 def list_threads(
@@ -125,12 +151,40 @@ def list_threads(
             checkpoints.c.label != EMPTY,
         )
         statement = statement.where(threads.c.number.in_(labelled))
-    return [_thread(*row) for row in connection.execute(statement)]
+    return _with_heads(connection, connection.execute(statement).fetchall())
 
 
-def _thread(*columns: Any) -> Thread:
-    result = Thread(*columns)
-    return replace(result, state=ThreadState(result.state), unsearchable=bool(result.unsearchable))
+def _with_heads(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[Thread]:
+    """Return the threads of rows with the facts of their heads.
+
+    A head that was changed behind the server's back says nothing here; a load reports the damage.
+    """
+    found = {number: Thread(**dict(zip(_STORED_FIELDS, row, strict=True))) for number, *row in rows}
+    binder = binder_of(connection)
+    heads = (Row(*columns) for columns in _HEAD_ROWS.run_listed(connection, found))
+    sound = {head.thread: head for head in heads if head.is_bound(binder)}
+    waiting = [head for head in sound.values() if found[head.thread].state != ThreadState.IDLE]
+    states = [CheckpointState.FromString(head.state) for head in waiting]
+    steps = dict(
+        zip([head.thread for head in waiting], read_steps(connection, waiting, states), strict=True)
+    )
+    return [
+        _described(thread, sound.get(number), steps.get(number)) for number, thread in found.items()
+    ]
+
+
+def _described(thread: Thread, head: Row | None, step: Step | Refusal | None) -> Thread:
+    state = ThreadState(thread.state)
+    questions, failures = (step.questions, step.failures) if isinstance(step, Step) else ((), ())
+    opened = [question for question in questions if not question.answered]
+    return replace(
+        thread,
+        state=state,
+        unsearchable=bool(thread.unsearchable),
+        summary=head.summary if head is not None else "",
+        question=opened[0] if state is ThreadState.INTERRUPTED and opened else None,
+        failure=failures[0] if state is ThreadState.FAILED and failures else None,
+    )
 
 
 def switch_search(batch: UnitOfWork, log: ThreadCacheEntry, searchable: bool) -> None:

@@ -155,17 +155,17 @@ class History:
         self, tenant: str, event: Event, position: WatchPosition, view: View, holder: Holder
     ) -> Delivery:
         cursor = self._cursor(tenant, event.key.thread_id, position)
-        if event.kind is not EventKind.CHECKPOINT_SAVED:
+        if event.kind is not EventKind.CHECKPOINT_SAVED and view.has_values:
             view = View.ENTRY
         load = partial(self._load, tenant, event, view)
         if not event.key.checkpoint_id:
             loaded = None
-        elif view is View.ENTRY:
-            loaded = await load()
-        else:
+        elif view.has_values:
             loaded = await holder.whole(
                 load, lambda checkpoint: content_bytes(checkpoint) if checkpoint else 0
             )
+        else:
+            loaded = await load()
         return Delivery(event, cursor, loaded)
 
     async def _load(self, tenant: str, event: Event, view: View) -> Checkpoint | None:

@@ -80,10 +80,14 @@ class StoredWrite(NamedTuple):
         Raises:
             Refusal: `JOURNAL_DAMAGED`.
         """
-        if binder.is_complete and (
-            stored is None or not equal(stored, self.mac(binder, thread, place))
-        ):
+        if not self.is_bound(binder, thread, place, stored):
             raise journal_damaged(thread_id, *place, problem=WRITE_CHANGED)
+
+    def is_bound(self, binder: Binder, thread: int, place: Place, stored: bytes | None) -> bool:
+        """Return whether the MAC of the write's row is the stored MAC, if all rows are bound."""
+        return not binder.is_complete or (
+            stored is not None and equal(stored, self.mac(binder, thread, place))
+        )
 
 
 WRITE_CHANGED = "a write of it was changed behind the server's back"

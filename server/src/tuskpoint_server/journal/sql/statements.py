@@ -461,6 +461,29 @@ def parameters_of(thread: int, checkpoint_ns: str, checkpoint_id: str) -> dict[s
     return {"of_thread": thread, "of_ns": checkpoint_ns, "of_id": checkpoint_id}
 
 
+def run_places(
+    connection: Connection,
+    statement: Statement,
+    places: Iterable[tuple[int, str, str]],
+    **values: object,
+) -> Iterator[tuple[tuple[int, str, str], SqlRow]]:
+    """Yield rows of checkpoints, each with the checkpoint's place: thread, namespace and ID.
+
+    The first column of the statement is the checkpoint's ID. Reads one namespace at a time: an
+    index needs all columns of the key but the ID.
+    """
+    ids: dict[tuple[int, str], list[str]] = {}
+    for thread, checkpoint_ns, checkpoint_id in places:
+        ids.setdefault((thread, checkpoint_ns), []).append(checkpoint_id)
+    answers = {
+        at: statement.run_listed(connection, checkpoint_ids, of_thread=at[0], of_ns=at[1], **values)
+        for at, checkpoint_ids in ids.items()
+    }
+    for at, answer in answers.items():
+        for columns in answer:
+            yield (*at, columns[0]), columns[1:]
+
+
 def in_lists(items: Iterable[_T]) -> Iterator[tuple[_T, ...]]:
     """Yield items in runs short enough for an `IN (...)`."""
     iterator = iter(items)

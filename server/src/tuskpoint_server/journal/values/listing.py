@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, or_, select
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
 from ...core.errors import Refusal, journal_damaged
-from ...core.model import Checkpoint, CheckpointQuery, View
+from ...core.model import Checkpoint, CheckpointQuery, Step, View
 from ...core.state import matches
 from ..database import put_back
 from ..database.binding import binder_of
@@ -21,6 +21,7 @@ from ..sql.statements import EMPTY, of_users
 from .integrity import check_rows
 from .load import WHOLE, entries_of, size_of, whole_checkpoints
 from .segment_refs import ROW, Row
+from .steps import read_steps
 
 SCANNED_PER_PAGE = 2000
 """Rows that one page reads, however few of them match a filter."""
@@ -64,7 +65,7 @@ def read_page(
     is one. A page may have fewer checkpoints than both limits allow, even none, and
     still have a `next`.
     """
-    columns = ROW if view is View.ENTRY else WHOLE
+    columns = WHOLE if view.has_values else ROW
     max_rows = SCANNED_PER_PAGE if query.filter else max_count
     statement = _listing_statement(tenant, query, after, columns, max_rows + 1)
     rows: list[Row] = []
@@ -100,10 +101,21 @@ def read_page(
         rows, messages = [row for row, _ in sound], [message for _, message in sound]
     if last is None or after is None:
         damaged += _missing_rows(connection, tenant, query, is_last=last is None)
-    if view is View.ENTRY:
-        listed = list(map(Checkpoint, entries_of(connection, tenant, rows)))
-    else:
+    if view.has_values:
         listed = whole_checkpoints(connection, tenant, rows, messages, damaged)
+    elif view is View.STEP:
+        entries, steps = (
+            entries_of(connection, tenant, rows),
+            read_steps(connection, rows, messages),
+        )
+        damaged += (step for step in steps if isinstance(step, Refusal))
+        listed = [
+            Checkpoint(entry, step=step)
+            for entry, step in zip(entries, steps, strict=True)
+            if isinstance(step, Step)
+        ]
+    else:
+        listed = list(map(Checkpoint, entries_of(connection, tenant, rows)))
     return CheckpointPage(tuple(listed), last, tuple(damaged))
 
 

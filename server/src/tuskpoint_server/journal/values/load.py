@@ -44,10 +44,12 @@ from ..sql.statements import (
     of_checkpoint,
     of_namespace,
     parameters_of,
+    run_places,
     same_checkpoint,
 )
 from . import contents, segment_refs
 from .segment_refs import ROW, Row
+from .steps import read_steps
 
 
 class CheckpointTooLargeError(Exception):
@@ -129,6 +131,11 @@ def load(
     if view is View.ENTRY:
         return Checkpoint(entries_of(connection, tenant, [row])[0])
     message = CheckpointState.FromString(row.state)
+    if view is View.STEP:
+        [step] = read_steps(connection, [row], [message])
+        if isinstance(step, Refusal):
+            raise step
+        return Checkpoint(entries_of(connection, tenant, [row])[0], step=step)
     if max_bytes is not None and size_of(row, message, held) > max_bytes:
         raise CheckpointTooLargeError
     return whole_checkpoints(connection, tenant, [row], [message], held=[held])[0]
@@ -267,7 +274,7 @@ def entries_of(
     """Return the entries of rows; `written`: the rows' writes, if they were read already."""
     seqs: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     if written is None:
-        for place, (seq,) in _of_rows(connection, _SEQS, rows):
+        for place, (seq,) in run_places(connection, _SEQS, [row.place for row in rows]):
             seqs[place].append(seq)
     else:
         seqs.update((place, [write.seq for write in group]) for place, group in written.items())
@@ -387,12 +394,12 @@ def _read_writes(
         if row.written_bytes is not None:
             _, others_held = by_place.get(row.place, (row, row_held))
             by_place[row.place] = (row, row_held & others_held)
-    read = [row for row, all_held in by_place.values() if not all_held]
-    for place, (mac, *columns) in _of_rows(connection, _WRITES, read):
+    read = [place for place, (_, all_held) in by_place.items() if not all_held]
+    for place, (mac, *columns) in run_places(connection, _WRITES, read):
         yield place, mac, StoredWrite(*columns)
-    partly_read = [row for row, all_held in by_place.values() if all_held]
+    partly_read = [place for place, (_, all_held) in by_place.items() if all_held]
     written: dict[tuple[int, str, str], list[tuple[bytes | None, StoredWrite]]] = defaultdict(list)
-    for place, (mac, *columns) in _of_rows(connection, _WRITES_WITHOUT_DATA, partly_read):
+    for place, (mac, *columns) in run_places(connection, _WRITES_WITHOUT_DATA, partly_read):
         written[place].append((mac, StoredWrite._make([*columns, None])))
     for place, pairs in written.items():
         digests = {write.digest for _, write in pairs} - by_place[place][1]
@@ -405,25 +412,6 @@ def _read_writes(
 def _writes_of(row: Row, written: Sequence[StoredWrite], held: HeldDigests) -> tuple[Write, ...]:
     writes = (_write(row.thread, write, held) for write in written)
     return tuple(sorted(writes, key=write_order))
-
-
-def _of_rows(
-    connection: Connection, statement: Statement, rows: Sequence[Row]
-) -> Iterator[tuple[tuple[int, str, str], SqlRow]]:
-    """Yield columns of the writes of checkpoints, each with the checkpoint's place.
-
-    Reads one namespace at a time: the index needs all columns of the key but the ID.
-    """
-    ids: dict[tuple[int, str], list[str]] = defaultdict(list)
-    for row in rows:
-        ids[row.place[:2]].append(row.checkpoint_id)
-    answers = {
-        at: statement.run_listed(connection, checkpoint_ids, of_thread=at[0], of_ns=at[1])
-        for at, checkpoint_ids in ids.items()
-    }
-    for at, answer in answers.items():
-        for columns in answer:
-            yield (*at, columns[0]), columns[1:]
 
 
 def _write(thread: int, row: StoredWrite, held: HeldDigests) -> Write:

@@ -143,7 +143,8 @@ export type WatchThreadRequest = Message<"tuskpoint.v1.WatchThreadRequest"> & {
 
   /**
    * Parts to return of a checkpoint with `EVENT_KIND_CHECKPOINT_SAVED`; events
-   * of other kinds have the parts of `VIEW_ENTRY`. Default: `VIEW_FULL`.
+   * of other kinds have the parts of `VIEW_ENTRY`, or of `VIEW_STEP` if that is
+   * the view. Default: `VIEW_FULL`.
    *
    * @generated from field: tuskpoint.v1.View view = 4;
    */

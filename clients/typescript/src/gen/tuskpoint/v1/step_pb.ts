@@ -32,8 +32,8 @@ export type Step = Message<"tuskpoint.v1.Step"> & {
 
   /**
    * Channels that the step changed (`CheckpointState.updated_channels`; else the
-   * channels with the newest version), without channels by which LangGraph
-   * schedules nodes: names that begin with `__`, `branch:`, `start:` or `join:`.
+   * channels with the newest version). Channels that schedule nodes are left out:
+   * names that begin with `__`, `branch:`, `start:` or `join:`.
    *
    * @generated from field: repeated string changed_channels = 2;
    */

@@ -6,13 +6,15 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { Failure, Question } from "./step_pb.js";
+import { file_tuskpoint_v1_step } from "./step_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file tuskpoint/v1/thread.proto.
  */
 export const file_tuskpoint_v1_thread: GenFile = /*@__PURE__*/
-  fileDesc("Chl0dXNrcG9pbnQvdjEvdGhyZWFkLnByb3RvEgx0dXNrcG9pbnQudjEiPQoNTmFtZXNwYWNlSGVhZBIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAkizQMKBlRocmVhZBIRCgl0aHJlYWRfaWQYASABKAkSEwoLaW5jYXJuYXRpb24YAiABKAQSCwoDc2VxGAMgASgEEhAKCGFnZW50X2lkGAQgASgJEigKBXN0YXRlGAUgASgOMhkudHVza3BvaW50LnYxLlRocmVhZFN0YXRlEhgKEGNoZWNrcG9pbnRfY291bnQYBiABKAQSGgoSaGVhZF9jaGVja3BvaW50X2lkGAcgASgJEioKBWhlYWRzGAggAygLMhsudHVza3BvaW50LnYxLk5hbWVzcGFjZUhlYWQSGQoRdW5jZXJ0aWZpZWRfY291bnQYCSABKAQSLwoLY3JlYXRlX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtleHBpcmVfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoJcmV0ZW50aW9uGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhQKDHVuc2VhcmNoYWJsZRgOIAEoCCp5CgtUaHJlYWRTdGF0ZRIcChhUSFJFQURfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFUSFJFQURfU1RBVEVfSURMRRABEhwKGFRIUkVBRF9TVEFURV9JTlRFUlJVUFRFRBACEhcKE1RIUkVBRF9TVEFURV9GQUlMRUQQA2IGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("Chl0dXNrcG9pbnQvdjEvdGhyZWFkLnByb3RvEgx0dXNrcG9pbnQudjEiPQoNTmFtZXNwYWNlSGVhZBIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAkisAQKBlRocmVhZBIRCgl0aHJlYWRfaWQYASABKAkSEwoLaW5jYXJuYXRpb24YAiABKAQSCwoDc2VxGAMgASgEEhAKCGFnZW50X2lkGAQgASgJEigKBXN0YXRlGAUgASgOMhkudHVza3BvaW50LnYxLlRocmVhZFN0YXRlEhgKEGNoZWNrcG9pbnRfY291bnQYBiABKAQSGgoSaGVhZF9jaGVja3BvaW50X2lkGAcgASgJEioKBWhlYWRzGAggAygLMhsudHVza3BvaW50LnYxLk5hbWVzcGFjZUhlYWQSGQoRdW5jZXJ0aWZpZWRfY291bnQYCSABKAQSLwoLY3JlYXRlX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtleHBpcmVfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoJcmV0ZW50aW9uGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhQKDHVuc2VhcmNoYWJsZRgOIAEoCBIoCghxdWVzdGlvbhgPIAEoCzIWLnR1c2twb2ludC52MS5RdWVzdGlvbhImCgdmYWlsdXJlGBAgASgLMhUudHVza3BvaW50LnYxLkZhaWx1cmUSDwoHc3VtbWFyeRgRIAEoCSp5CgtUaHJlYWRTdGF0ZRIcChhUSFJFQURfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFUSFJFQURfU1RBVEVfSURMRRABEhwKGFRIUkVBRF9TVEFURV9JTlRFUlJVUFRFRBACEhcKE1RIUkVBRF9TVEFURV9GQUlMRUQQA2IGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_step]);
 
 /**
  * The latest checkpoint of a namespace.
@@ -88,7 +90,7 @@ export type Thread = Message<"tuskpoint.v1.Thread"> & {
   state: ThreadState;
 
   /**
-   * Number of checkpoints in all namespaces. Set by `GetThread` only.
+   * Number of checkpoints in all namespaces.
    *
    * @generated from field: uint64 checkpoint_count = 6;
    */
@@ -156,6 +158,27 @@ export type Thread = Message<"tuskpoint.v1.Thread"> & {
    * @generated from field: bool unsearchable = 14;
    */
   unsearchable: boolean;
+
+  /**
+   * First open question of the head, if the thread is interrupted.
+   *
+   * @generated from field: tuskpoint.v1.Question question = 15;
+   */
+  question?: Question;
+
+  /**
+   * First failure of the head, if the thread failed.
+   *
+   * @generated from field: tuskpoint.v1.Failure failure = 16;
+   */
+  failure?: Failure;
+
+  /**
+   * Summary of the head (`Checkpoint.summary`); empty if the head has none.
+   *
+   * @generated from field: string summary = 17;
+   */
+  summary: string;
 };
 
 /**
