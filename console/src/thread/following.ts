@@ -91,7 +91,7 @@ class Follower {
 
   private asked() {
     const { threadId, cursor } = this;
-    return { threadId, cursor, fromNow: true, view: View.ENTRY };
+    return { threadId, cursor, fromNow: true, view: View.STEP };
   }
 
   private async take(event: Parameters<ThreadLog["take"]>[0], signal: AbortSignal): Promise<void> {
@@ -114,7 +114,7 @@ class Follower {
 
   private async list(seq: bigint, signal: AbortSignal): Promise<void> {
     const listed = new Set<string>();
-    const request = { threadId: this.threadId, view: View.ENTRY };
+    const request = { threadId: this.threadId, view: View.STEP };
     for await (const { frame } of checkpoints.listCheckpoints(request, { signal })) {
       if (frame.case === "checkpoint") {
         const { checkpointNs = "", checkpointId = "" } = frame.value.ref ?? {};
