@@ -21,6 +21,7 @@ import { useState } from "preact/hooks";
 import { ErrorBoundary, LocationProvider, Route, Router, useLocation } from "preact-iso";
 import DiffPage from "./diff/page.tsx";
 import AdoptPage from "./handoff/adopt_page.tsx";
+import mark from "./icon.svg";
 import { Keys } from "./keys.tsx";
 import { adoptLink, operationsLink, searchLink, snapshotsLink, threadsLink } from "./links.ts";
 import OperationsPage from "./operations/page.tsx";
@@ -72,7 +73,8 @@ function Header() {
   return (
     <header>
       <a class="brand" href={threadsLink()}>
-        TuskPoint
+        <img src={mark} alt="" width="24" height="24" />
+        <span>TuskPoint</span>
       </a>
       <nav aria-label="Pages">
         <Tab href={threadsLink()} icon={ListTree} others={["/", "/thread", "/diff", "/proof"]}>

@@ -18,7 +18,8 @@ from typing import Any
 from sphinx.util import inspect
 from sphinx.util.nodes import make_refnode
 
-CLIENT = Path(__file__).resolve().parents[2] / "clients/python/src"
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT = ROOT / "clients/python/src"
 sys.path.insert(0, str(CLIENT))
 MOCKED = "(*args: Any, **kwargs: Any)"
 
@@ -40,9 +41,19 @@ def missing_packages() -> Iterator[str]:
 project = "TuskPoint"
 html_title = "TuskPoint"
 html_theme = "furo"
+html_logo = html_favicon = str(ROOT / "console/src/icon.svg")
 html_copy_source = False
 html_show_copyright = False
-html_theme_options = {"navigation_with_keys": True}
+# The accent of the console, in console/src/style/base.css.
+html_theme_options = {
+    "navigation_with_keys": True,
+    "light_css_variables": dict.fromkeys(
+        ("color-brand-primary", "color-brand-content", "color-brand-visited"), "#0a7268"
+    ),
+    "dark_css_variables": dict.fromkeys(
+        ("color-brand-primary", "color-brand-content", "color-brand-visited"), "#56d0c1"
+    ),
+}
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
