@@ -58,6 +58,45 @@ export function ago(time: Timestamp, now = Date.now()): string {
   return moment(time);
 }
 
+const AGES: [string, number][] = [
+  ["s", 60],
+  ["min", 60],
+  ["h", 24],
+  ["d", 30],
+  ["mo", 12],
+  ["y", Number.POSITIVE_INFINITY],
+];
+
+/** Return the time since a moment in one unit, for a column: "now", "12 s", "3 min", "5 d". */
+export function age(time: Timestamp, now = Date.now()): string {
+  let distance = (now - timestampMs(time)) / 1000;
+  if (distance < 10) {
+    return "now"; // also for the time of a server whose clock is ahead
+  }
+  for (const [unit, size] of AGES) {
+    if (distance < size) {
+      return `${Math.floor(distance)} ${unit}`;
+    }
+    distance /= size;
+  }
+  return moment(time);
+}
+
+/** Return a duration in one or two units: "0.27 s", "12.3 s", "4 min 12 s", "3 d 4 h". */
+export function duration(milliseconds: number): string {
+  const seconds = Math.max(0, milliseconds / 1000);
+  if (seconds < 59.95) {
+    return `${seconds === 0 ? 0 : seconds.toFixed(seconds < 9.995 ? 2 : 1)} s`;
+  }
+  const all = Math.round(seconds);
+  const minutes = Math.floor(all / 60);
+  const hours = Math.floor(all / 3600);
+  if (hours >= 24) {
+    return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  }
+  return hours > 0 ? `${hours} h ${minutes % 60} min` : `${minutes} min ${all % 60} s`;
+}
+
 /**
  * Return the part of an ID that distinguishes it from its neighbours. UUIDv6 start with their time.
  */

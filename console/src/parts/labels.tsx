@@ -4,7 +4,7 @@ import { ThreadState } from "@contract/thread_pb.js";
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { ago, moment, oneLine, short } from "../words.ts";
+import { age, ago, moment, oneLine, short } from "../words.ts";
 
 const CLOCK_MS = 10_000;
 
@@ -13,12 +13,19 @@ window.setInterval(() => {
   now.value = Date.now();
 }, CLOCK_MS);
 
+interface WhenProps {
+  time: Timestamp | undefined;
+  /** Whether the text is "3 min" instead of "3 minutes ago", for a column. */
+  short?: boolean;
+}
+
 /** A moment relative to the present; the text is updated as time passes. */
-export function When({ time }: { time: Timestamp | undefined }) {
+export function When({ time, short: isShort = false }: WhenProps) {
   if (!time) {
     return <span class="quiet">–</span>;
   }
-  return <time title={moment(time)}>{ago(time, Math.max(now.value, Date.now()))}</time>;
+  const words = isShort ? age : ago;
+  return <time title={moment(time)}>{words(time, Math.max(now.value, Date.now()))}</time>;
 }
 
 /**
