@@ -27,8 +27,8 @@ class State(TypedDict, total=False):
 class Agent:
     """A graph that thinks, asks and acts on its own thread."""
 
-    def __init__(self, saver: TuskPointSaver, question: Any) -> None:
-        self.thread_id = f"agent-{uuid4()}"
+    def __init__(self, saver: TuskPointSaver, question: Any, thread_id: str = "") -> None:
+        self.thread_id = thread_id or f"agent-{uuid4()}"
         self.config: RunnableConfig = {"configurable": {"thread_id": self.thread_id}}
 
         def think(state: State) -> State:
@@ -59,10 +59,7 @@ class Agent:
         return self.graph.invoke(None, self.config)
 
 
-def answer(look: Look) -> None:
-    """Send the form of a question, once the console shows the question."""
-    look.page.get_by_role("button", name="Answer…").click()
-    dialog = look.page.get_by_role("dialog", name="Answer")
-    dialog.get_by_role("button", name="Save the answer").click()
-    expect(dialog).to_have_count(0)
+def answer(look: Look, button: str = "Answer") -> None:
+    """Answer a question with one of its buttons, once the console shows the question."""
+    look.page.get_by_role("button", name=button, exact=True).click()
     expect(look.page.get_by_role("article", name="An answered question")).to_be_visible()

@@ -19,9 +19,6 @@ class Hands(Protocol):
     def write(self, field: Locator, text: str) -> None:
         """Put text into a field."""
 
-    def choose(self, radio: Locator) -> None:
-        """Choose one of several radio buttons."""
-
     def pick(self, tree: Locator, row: Locator) -> None:
         """Select a row of a tree."""
 
@@ -37,9 +34,6 @@ class Mouse:
 
     def write(self, field: Locator, text: str) -> None:
         field.fill(text)
-
-    def choose(self, radio: Locator) -> None:
-        radio.check()
 
     def pick(self, tree: Locator, row: Locator) -> None:
         row.click()
@@ -67,17 +61,6 @@ class Keyboard:
         self._go_to(field)
         self.page.keyboard.press("Control+a")
         self.page.keyboard.type(text)
-
-    def choose(self, radio: Locator) -> None:
-        # Tab stops once at a group of radio buttons; arrow keys move within the group.
-        group = radio.locator("xpath=ancestor::fieldset")
-        self._go_to(group.get_by_role("radio").first)
-        self.page.keyboard.press("Space")
-        for _ in range(MOST_TABS):
-            if radio.is_checked():
-                return
-            self.page.keyboard.press("ArrowDown")
-        raise AssertionError(f"arrows do not reach {radio}")
 
     def pick(self, tree: Locator, row: Locator) -> None:
         self._go_to(tree)

@@ -10,7 +10,7 @@ import { snapshots } from "../server/calls.ts";
 import { newRequestId } from "../server/request_id.ts";
 import { counted, short } from "../words.ts";
 import { threadsIn } from "./dialog_inputs.ts";
-import { DurabilityField, reached } from "./durability.tsx";
+import { Advanced, reached } from "./durability.tsx";
 
 interface CaptureDialogProps {
   /** The initial threads of the capture; more can be added. */
@@ -67,7 +67,7 @@ export function CaptureDialog({ threadIds, children, onClose }: CaptureDialogPro
         onInput={setSessionId}
         hint="A name to find the snapshot by. May be empty."
       />
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }

@@ -2,7 +2,6 @@
 import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
-import { threadLink } from "../links.ts";
 import { Ask } from "../parts/ask.tsx";
 import { TextField } from "../parts/fields.tsx";
 import { say } from "../parts/notices.tsx";
@@ -10,7 +9,8 @@ import { checkpoints, threads } from "../server/calls.ts";
 import { newRequestId } from "../server/request_id.ts";
 import { oneLine, short } from "../words.ts";
 import { headOf, linkTo, named, namedThread, placeOf } from "./checkpoint_names.ts";
-import { DurabilityField, reached } from "./durability.tsx";
+import { Advanced, reached } from "./durability.tsx";
+import { suggest } from "./what_next/next_steps.ts";
 
 interface CheckpointDialogProps {
   checkpoint: Checkpoint;
@@ -25,10 +25,12 @@ export function ForkDialog({ checkpoint, onClose }: CheckpointDialogProps) {
   const [durability, setDurability] = useState(Durability.JOURNALED);
   const fork = async () => {
     const made = await threads.forkThread({ ref, newThreadId, requestId, durability });
-    const threadId = made.ref?.threadId ?? "";
-    say(`Forked ${named(checkpoint)} as ${namedThread(threadId)}. ${reached(made.durability)}`, {
-      href: threadLink(threadId),
-      text: "Open the new thread",
+    const { threadId } = placeOf(made.ref);
+    suggest({
+      what: `Forked ${named(checkpoint)} as ${namedThread(threadId)}. ${reached(made.durability)}`,
+      madeOn: ref.threadId,
+      head: placeOf(made.ref),
+      link: "Open the new thread",
     });
   };
   return (
@@ -43,7 +45,7 @@ export function ForkDialog({ checkpoint, onClose }: CheckpointDialogProps) {
         onInput={setNewThreadId}
         hint="Empty: the server makes one."
       />
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }
@@ -58,10 +60,12 @@ export function RollbackDialog({ checkpoint, thread, onClose }: CheckpointDialog
   const rollBack = async () => {
     const expected = head === undefined ? {} : { expectedHead: head };
     const made = await threads.rollbackThread({ ref, requestId, durability, ...expected });
-    say(
-      `Rolled ${namedThread(ref.threadId)} back to ${named(checkpoint)}. ${reached(made.durability)}`,
-      linkTo(made.ref, "Open the new checkpoint"),
-    );
+    suggest({
+      what: `Rolled ${namedThread(ref.threadId)} back to ${named(checkpoint)}. ${reached(made.durability)}`,
+      madeOn: ref.threadId,
+      head: placeOf(made.ref),
+      link: "Open the new checkpoint",
+    });
   };
   return (
     <Ask title="Roll back to here" confirm="Roll back" onConfirm={rollBack} onClose={onClose}>
@@ -79,7 +83,7 @@ export function RollbackDialog({ checkpoint, thread, onClose }: CheckpointDialog
           nothing is rolled back.
         </p>
       )}
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }
@@ -112,7 +116,7 @@ export function LabelDialog({ checkpoint, onClose }: CheckpointDialogProps) {
         onInput={setLabel}
         hint="At most 256 bytes. Empty: no label."
       />
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }

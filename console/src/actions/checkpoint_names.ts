@@ -1,4 +1,4 @@
-/** Names of checkpoints in the actions: in sentences, in links, and in programs. */
+/** Names of checkpoints in the actions: in sentences, and in links. */
 import type { Checkpoint, CheckpointRef } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { checkpointLink, type Ref } from "../links.ts";
@@ -37,15 +37,4 @@ export function linkTo(
   text: string,
 ): { href: string; text: string } {
   return { href: checkpointLink(placeOf(ref)), text };
-}
-
-/** Return Python code that continues a graph from its head, or from a checkpoint. */
-export function continueCode(threadId: string, checkpointId = ""): string {
-  const configurable = checkpointId
-    ? { thread_id: threadId, checkpoint_id: checkpointId }
-    : { thread_id: threadId };
-  const members = Object.entries(configurable)
-    .map(([key, text]) => `"${key}": ${JSON.stringify(text)}`)
-    .join(", ");
-  return `graph.invoke(None, {"configurable": {${members}}})`;
 }

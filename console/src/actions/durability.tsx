@@ -1,34 +1,42 @@
 /** The durability that a change must reach before the console reports success. */
 import { Durability } from "@contract/checkpoint_pb.js";
+import type { ComponentChildren } from "preact";
 import { Field } from "../parts/fields.tsx";
 
-interface DurabilityFieldProps {
-  value: Durability;
+interface AdvancedProps {
+  durability: Durability;
   onChange: (durability: Durability) => void;
+  /** Other fields that few people need. */
+  children?: ComponentChildren;
 }
 
-export function DurabilityField({ value, onChange }: DurabilityFieldProps) {
+/** The folded end of a form: fields whose defaults fit almost always, and the durability. */
+export function Advanced({ durability, onChange, children }: AdvancedProps) {
   return (
-    <Field
-      label="Wait until the change is"
-      hint={
-        value === Durability.CERTIFIED
-          ? "On the blob store too, read back and compared. This can take a while."
-          : "In the server's own database. It is certified later by itself."
-      }
-    >
-      {(id, described) => (
-        <select
-          id={id}
-          aria-describedby={described}
-          value={String(value)}
-          onChange={(event) => onChange(Number(event.currentTarget.value))}
-        >
-          <option value={String(Durability.JOURNALED)}>journaled</option>
-          <option value={String(Durability.CERTIFIED)}>certified</option>
-        </select>
-      )}
-    </Field>
+    <details class="advanced">
+      <summary>Advanced</summary>
+      {children}
+      <Field
+        label="Wait until the change is"
+        hint={
+          durability === Durability.CERTIFIED
+            ? "On the blob store too, read back and compared. This can take a while."
+            : "In the server's own database. The server certifies the change later by itself."
+        }
+      >
+        {(id, described) => (
+          <select
+            id={id}
+            aria-describedby={described}
+            value={String(durability)}
+            onChange={(event) => onChange(Number(event.currentTarget.value))}
+          >
+            <option value={String(Durability.JOURNALED)}>journaled</option>
+            <option value={String(Durability.CERTIFIED)}>certified</option>
+          </select>
+        )}
+      </Field>
+    </details>
   );
 }
 

@@ -56,7 +56,9 @@ export function CheckpointPanel({ reference, thread, tab, version }: CheckpointP
     <div class="checkpoint">
       <Heading checkpoint={shown} />
       {entry.problem && <ProblemNote problem={entry.problem} retry={entry.reload} />}
-      {whole.data && asks(whole.data.writes) && <Interrupts checkpoint={whole.data} />}
+      {whole.data && asks(whole.data.writes) && (
+        <Interrupts checkpoint={whole.data} thread={thread} />
+      )}
       {whole.data && <Failures checkpoint={whole.data} />}
       <CheckpointActions checkpoint={whole.data ?? shown} thread={thread} />
       <nav class="tabs" aria-label="Parts of the checkpoint">

@@ -2,11 +2,13 @@
 import { Durability } from "@contract/checkpoint_pb.js";
 import { type Adoption, AdoptStage } from "@contract/handoff_service_pb.js";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { DurabilityField } from "../actions/durability.tsx";
+import { namedThread } from "../actions/checkpoint_names.ts";
+import { Advanced } from "../actions/durability.tsx";
+import { ContinueRun } from "../actions/what_next/continue_run.tsx";
+import { suggest } from "../actions/what_next/next_steps.ts";
 import { checkpointLink, threadLink } from "../links.ts";
 import { Field, TextField } from "../parts/fields.tsx";
 import { Identifier } from "../parts/labels.tsx";
-import { say } from "../parts/notices.tsx";
 import { ProblemNote } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
 import { handoffs } from "../server/calls.ts";
@@ -71,7 +73,7 @@ export default function AdoptPage() {
       if (!now.adoption) {
         throw new Error("The stream of the server ended without an adoption.");
       }
-      sayAdopted(now.adoption);
+      suggestRun(now.adoption);
     } catch (error) {
       if (!isCancelled(error)) {
         const hashes = hashesOf(error);
@@ -116,13 +118,14 @@ export default function AdoptPage() {
             onInput={setNewThreadId}
             hint="Empty: the server makes one."
           />
-          <TextField
-            label="Required signers"
-            value={signers}
-            onInput={setSigners}
-            hint="Public keys of servers that you trust. Only what one of them signed is adopted. Empty: anybody, or nobody, may have signed."
-          />
-          <DurabilityField value={durability} onChange={setDurability} />
+          <Advanced durability={durability} onChange={setDurability}>
+            <TextField
+              label="Required signers"
+              value={signers}
+              onInput={setSigners}
+              hint="Public keys of servers that you trust. Only what one of them signed is adopted. Empty: anybody, or nobody, may have signed."
+            />
+          </Advanced>
           {wrong && (
             <p class="problem" role="alert">
               {wrong}
@@ -160,10 +163,13 @@ function readForm(text: string, signers: string) {
   }
 }
 
-function sayAdopted(adoption: Adoption) {
-  say(`Adopted ${oneLine(adoption.adoptedFrom, 120)}.`, {
-    href: threadLink(adoption.newThreadId),
-    text: "Open the new thread",
+/** Show on the page of the new thread, too, how its run continues. */
+function suggestRun({ adoptedFrom, newThreadId, checkpointId }: Adoption) {
+  suggest({
+    what: `Adopted ${oneLine(adoptedFrom, 120)} as ${namedThread(newThreadId)}.`,
+    madeOn: "",
+    head: { threadId: newThreadId, checkpointNs: "", checkpointId },
+    link: "Open the new thread",
   });
 }
 
@@ -279,6 +285,7 @@ function Done({ adoption }: { adoption: Adoption }) {
           </>
         )}
       </dl>
+      <ContinueRun threadId={newThreadId} />
     </>
   );
 }

@@ -74,11 +74,11 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
         onInput={setToAgent}
         hint="The agent that receives it: it drives the new thread. May be empty."
       />
-      <details>
-        <summary>For a server with other keys</summary>
+      <details class="advanced">
+        <summary>Advanced</summary>
         <p class="hint">
-          Only if this server seals what it stores. Without either of these, only servers with the
-          same keys open the hand-off.
+          For a receiver with other keys, if this server seals what it stores. Without either of
+          these, only servers with the same keys open the hand-off.
         </p>
         <TextField
           label="Recipient"

@@ -3,7 +3,7 @@ import { type CheckpointRef, Durability } from "@contract/checkpoint_pb.js";
 import { RestoreMode, type Snapshot } from "@contract/snapshot_service_pb.js";
 import { useRef, useState } from "preact/hooks";
 import { placeOf } from "../actions/checkpoint_names.ts";
-import { DurabilityField, reached } from "../actions/durability.tsx";
+import { Advanced, reached } from "../actions/durability.tsx";
 import { checkpointLink, snapshotsLink, threadsLink } from "../links.ts";
 import { Ask, Dialog } from "../parts/ask.tsx";
 import { say } from "../parts/notices.tsx";
@@ -91,7 +91,7 @@ function AskRestore({ snapshot, onRestored, onClose }: AskRestoreProps) {
       </p>
       <Places refs={members} />
       <p class="hint">All of them, or none.</p>
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }
@@ -168,7 +168,7 @@ export function DeleteSnapshotDialog({ snapshot, onDeleted, onClose }: DeleteSna
         Deletes snapshot {short(snapshotId)} and what only it keeps. Its threads stay, and so do
         threads that were restored from it. This cannot be undone.
       </p>
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }

@@ -5,6 +5,7 @@ import { LineageKind } from "@contract/thread_service_pb.js";
 import { useMemo, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { ThreadActions } from "../actions/threads/thread_actions.tsx";
+import { NextStepCards } from "../actions/what_next/next_step_cards.tsx";
 import { CheckpointPanel } from "../checkpoint/panel.tsx";
 import { checkpointLink, proofLink, searchLink, threadsLink } from "../links.ts";
 import { Field } from "../parts/fields.tsx";
@@ -72,6 +73,7 @@ function ThreadView({ threadId }: { threadId: string }) {
     <>
       <Head threadId={threadId} thread={thread.data} size={all.length} />
       <Banner following={following} />
+      <NextStepCards threadId={threadId} version={`${newest} ${standing}`} />
       {standing === "listing" && all.length === 0 && <Loading what="checkpoints" />}
       {all.length > 0 && (
         <div class="thread">

@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { ThreadSchema } from "@contract/thread_pb.js";
 import { expect, test } from "vitest";
-import { continueCode, headOf } from "../../src/actions/checkpoint_names.ts";
+import { headOf } from "../../src/actions/checkpoint_names.ts";
 import { inUnits, threadsIn } from "../../src/actions/dialog_inputs.ts";
 
 test("the head of a namespace is what the thread says", () => {
@@ -12,11 +12,6 @@ test("the head of a namespace is what the thread says", () => {
   expect(headOf(thread, "other")).toBeUndefined();
   expect(headOf(create(ThreadSchema, {}), "")).toBeUndefined();
   expect(headOf(undefined, "")).toBeUndefined();
-});
-
-test("the code that continues a graph quotes the names", () => {
-  expect(continueCode('a"b')).toBe('graph.invoke(None, {"configurable": {"thread_id": "a\\"b"}})');
-  expect(continueCode("t", "c")).toContain('"checkpoint_id": "c"');
 });
 
 test("threads are named one a line, each once", () => {

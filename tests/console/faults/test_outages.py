@@ -124,7 +124,7 @@ def test_a_page_over_plain_http_from_another_machine_can_do_the_same(
         look.page.get_by_role("button", name="Fork from here").click()
         look.page.get_by_label("ID of the new thread").fill("near")
         look.page.get_by_role("dialog").get_by_role("button", name="Fork", exact=True).click()
-        expect(look.page.locator(".notice")).to_contain_text("“near”")
+        expect(look.page.locator(".next-step")).to_contain_text("“near”")
         assert client.load("near", view="entry").summary == "far"
         # Such a page has no clipboard, so it must not show a button without effect.
         expect(look.page.get_by_role("button", name="Copy")).to_have_count(0)

@@ -88,7 +88,8 @@ def test_dialogs(look: Look, named: dict[str, str]) -> None:
     dialog = look.page.get_by_role("dialog")
     for button in ("Fork from here", "Roll back to here", "Edit and save", "Label"):
         panel.get_by_role("button", name=button).click()
-        dialog.get_by_role("combobox").first.wait_for()
+        dialog.get_by_text("Advanced").click()
+        dialog.get_by_label("Wait until the change is").wait_for()
         everywhere(look, "dialog")
         look.page.keyboard.press("Escape")
         dialog.wait_for(state="detached")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.console.asking_agent import Agent
 from tests.console.browser import Look, looking
 from tests.console.conftest import ConsoleServer, Looking
 
@@ -26,7 +28,8 @@ COVERED = """() => {
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
         const parent = text.parentElement;
         const isClipped = parent.closest(".tree") && !element.closest(".tree");
-        if (isClipped || element.contains(parent) || parent.matches(".unseen, option")) continue;
+        const isHidden = !parent.checkVisibility() || parent.matches(".unseen, option");
+        if (isClipped || isHidden || element.contains(parent)) continue;
         const range = document.createRange();
         range.selectNodeContents(text);
         for (const {left, right, top, bottom} of range.getClientRects()) {
@@ -129,8 +132,11 @@ def test_two_keys_open_a_page(look: Look, demo: Any) -> None:
     expect(look.page.get_by_role("dialog", name="Keys")).to_be_visible()
 
 
-def test_keys_work_on_a_box_to_tick_and_are_text_in_a_field(look: Look, demo: Any) -> None:
-    look.open(f"/thread?id={demo.WAITING}")
+def test_keys_work_on_a_box_to_tick_and_are_text_in_a_field(
+    look: Look, agent: Callable[[Any], Agent]
+) -> None:
+    request = {"action_request": {"action": "send", "args": {}}, "config": {"allow_accept": True}}
+    look.open(f"/thread?id={agent(request).thread_id}")
     question = look.page.get_by_role("region", name="Questions for a person")
     question.get_by_role("radio").first.check()
     look.page.keyboard.press("?")

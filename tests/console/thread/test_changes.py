@@ -17,10 +17,10 @@ from tuskpoint import Client
 
 
 def said(look: Look, text: str) -> Locator:
-    """Return the notice that reports a change."""
-    notice = look.page.locator(".notices").get_by_text(text)
-    expect(notice).to_be_visible()
-    return notice
+    """Return the report of a change."""
+    report = look.page.get_by_role("status").get_by_text(text)
+    expect(report).to_be_visible()
+    return report
 
 
 def edit(look: Look, channel: str) -> Locator:
@@ -110,6 +110,7 @@ def test_a_hand_off_is_adopted_from_its_descriptor(
     expect(progress).to_contain_text("Nothing was written.")
     expect(progress.locator("dd")).to_have_text(["0" * 64, descriptor["blob_sha256"]])
     look.page.get_by_label("Descriptor").fill(json.dumps(descriptor))
+    look.page.get_by_text("Advanced").click()
     look.page.get_by_label("Required signers").fill(descriptor["signer"])
     look.page.get_by_role("button", name="Adopt").click()
     expect(progress.get_by_role("heading", name="Adopted")).to_be_visible()
@@ -229,7 +230,7 @@ class Actions:
     def confirm(self, button: str, said: str) -> None:
         """Confirm the dialog; wait until the page reports the change."""
         self.dialog.get_by_role("button", name=button, exact=True).click()
-        expect(self.page.locator(".notice").last).to_contain_text(said)
+        expect(self.page.get_by_role("status").filter(has_text=said)).to_be_visible()
         expect(self.dialog).to_have_count(0)
 
 

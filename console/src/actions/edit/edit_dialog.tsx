@@ -8,15 +8,15 @@ import type { Channel } from "@contract/value_pb.js";
 import { useMemo, useState } from "preact/hooks";
 import { Ask, Dialog, InputError } from "../../parts/ask.tsx";
 import { Field } from "../../parts/fields.tsx";
-import { say } from "../../parts/notices.tsx";
 import { Loading, ProblemNote } from "../../parts/problem.tsx";
 import { checkpoints } from "../../server/calls.ts";
 import { useLoad } from "../../server/loading.ts";
 import { bytes, oneLine } from "../../words.ts";
-import { headOf, linkTo, named, placeOf } from "../checkpoint_names.ts";
-import { DurabilityField, reached } from "../durability.tsx";
+import { headOf, named, placeOf } from "../checkpoint_names.ts";
+import { Advanced, reached } from "../durability.tsx";
 import { type Exact, JsonTextError, readExact, writeExact } from "../exact_json.ts";
 import { loadFirst } from "../first_frame.ts";
+import { suggest } from "../what_next/next_steps.ts";
 import { type Editable, editable, isOwn, LARGEST } from "./editable_value.ts";
 import { refusalOf, saveRequest } from "./save_request.ts";
 
@@ -89,10 +89,12 @@ function Form({ checkpoint, thread, full, shown, onClose }: FormProps) {
     }
     const edit = { channel: name, value: written, durability, expectedHead: head };
     const made = await checkpoints.saveCheckpoint(saveRequest(full, edit));
-    say(
-      `Saved a new checkpoint with another value of “${oneLine(name, 60)}”. ${reached(made.durability)}`,
-      linkTo(made.ref, "Open the new checkpoint"),
-    );
+    suggest({
+      what: `Saved a new checkpoint with another value of “${oneLine(name, 60)}”. ${reached(made.durability)}`,
+      madeOn: ref.threadId,
+      head: placeOf(made.ref),
+      link: "Open the new checkpoint",
+    });
   };
   return (
     <Ask
@@ -139,7 +141,7 @@ function Form({ checkpoint, thread, full, shown, onClose }: FormProps) {
           </p>
         </>
       )}
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }

@@ -1,6 +1,13 @@
 /** The answer of a filled form, in the format of the question's framework. */
 import type { Json } from "../../parts/json/json_tree.tsx";
-import { type Decision, type Form, type FormField, isObject, type Review } from "./form.ts";
+import {
+  type Decision,
+  type Form,
+  type FormField,
+  fieldText,
+  isObject,
+  type Review,
+} from "./form.ts";
 
 /** A person's decision about one review. */
 export interface Decided {
@@ -77,6 +84,18 @@ export function answerOfFields(form: Form & { kind: "fields" }, texts: string[])
   }
   const given = filled.filter((one): one is [string, Json] => one[1] !== undefined);
   return Object.fromEntries(given);
+}
+
+/**
+ * Return the texts of the fields that make an answer.
+ *
+ * @param answer - The answer; undefined: the texts are the initial texts of the fields.
+ */
+export function textsOf(form: Form & { kind: "fields" }, answer: Json | undefined): string[] {
+  return form.fields.map(({ name, kind, options, initial }) => {
+    const value = form.whole ? answer : isObject(answer) ? answer[name] : undefined;
+    return value === undefined ? initial : fieldText(value, kind, options);
+  });
 }
 
 function typed(field: FormField, text: string): Json | undefined {

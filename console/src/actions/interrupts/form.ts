@@ -173,17 +173,22 @@ function fieldOf(name: string, schema: JsonObject, required: boolean): FormField
     required,
     kind,
     options,
-    initial: start === undefined || start === null ? "" : initialOf(start, kind, options),
+    initial: start === undefined || start === null ? "" : fieldText(start, kind, options),
   };
 }
 
-function initialOf(start: Json, kind: FormField["kind"], options: FormField["options"]): string {
+/** Return the text of a control that makes a value; empty: no option has the value. */
+export function fieldText(
+  value: Json,
+  kind: FormField["kind"],
+  options: FormField["options"],
+): string {
   if (kind === "choice") {
-    const text = JSON.stringify(start);
+    const text = JSON.stringify(value);
     const index = options.findIndex((one) => JSON.stringify(one.value) === text);
     return index < 0 ? "" : String(index);
   }
-  return typeof start === "string" && kind !== "json" ? start : JSON.stringify(start);
+  return typeof value === "string" && kind !== "json" ? value : JSON.stringify(value);
 }
 
 function kindOf({ type, format }: JsonObject): FormField["kind"] {

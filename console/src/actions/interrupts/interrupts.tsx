@@ -11,35 +11,48 @@ import "../actions.css";
 import { headOf, placeOf } from "../checkpoint_names.ts";
 import { loadFirst } from "../first_frame.ts";
 import { usePin } from "../pin.ts";
-import { innerHeads, openQuestions, type Question, storedAnswer } from "./open_questions.ts";
-import { Answered, Asking } from "./question.tsx";
+import { ContinueRun } from "../what_next/continue_run.tsx";
+import { Asking } from "./asking.tsx";
+import {
+  type Answer,
+  innerHeads,
+  openQuestions,
+  type Question,
+  storedAnswer,
+} from "./open_questions.ts";
+import { isOwnAnswer } from "./own_answers.ts";
+import { Answered, Asks } from "./question.tsx";
 
 const PAGE = 20; // questions that are shown at a time
 
 interface InterruptsProps {
   /** The checkpoint, in its JSON view. */
   checkpoint: Checkpoint;
+  /** Thread of the checkpoint; undefined while it is loading. */
+  thread: Thread | undefined;
 }
 
-export function Interrupts({ checkpoint }: InterruptsProps) {
+export function Interrupts({ checkpoint, thread }: InterruptsProps) {
   const questions = openQuestions(checkpoint);
   return questions.length === 0 ? null : (
-    <Questions checkpoint={checkpoint} questions={questions} />
+    <Questions checkpoint={checkpoint} thread={thread} questions={questions} />
   );
 }
 
-function Questions({ checkpoint, questions }: InterruptsProps & { questions: Question[] }) {
+function Questions({ checkpoint, thread, questions }: InterruptsProps & { questions: Question[] }) {
   const ref = placeOf(checkpoint.ref);
   const pin = usePin(ref);
   const [shown, setShown] = useState(PAGE);
   const { data, problem, reload } = useLoad(
     (signal) => findPlaces(checkpoint, questions, shown, signal),
     [ref],
-    [String(checkpoint.seq), shown],
+    [String(checkpoint.seq), shown, headOf(thread, ref.checkpointNs)],
   );
-  const isHead = headOf(data?.thread, ref.checkpointNs) === ref.checkpointId;
+  const head = headOf(data?.thread, ref.checkpointNs);
+  const isHead = head === ref.checkpointId;
+  const isPast = head !== undefined && !isHead;
   const listed = data ? withAnswers(data, isHead && ref.checkpointNs === "") : undefined;
-  const answered = listed?.filter((one) => one.stored).length ?? 0;
+  const answered = listed?.filter(({ stored }) => stored).length ?? 0;
   const open = (data?.open ?? questions.length) - answered;
   return (
     <section
@@ -47,36 +60,42 @@ function Questions({ checkpoint, questions }: InterruptsProps & { questions: Que
       aria-label="Questions for a person"
       onInput={pin}
     >
-      <h3>{titleOf(open)}</h3>
+      <h3>{isPast ? "A question that the thread left behind" : titleOf(open)}</h3>
       {problem && <ProblemNote problem={problem} retry={reload} />}
       {!data && !problem && <Loading what="the answers" />}
-      {data && !isHead && <NotHead place={ref} thread={data.thread} />}
+      {isPast && <LeftBehind head={{ ...ref, checkpointId: head }} />}
       {listed?.length === 0 && (
         <p>The agent has continued since this page was loaded: no question waits here.</p>
       )}
-      {listed?.map(({ place, question, stored }, index) => (
-        <Asked
-          key={question.id || index}
-          place={place}
-          question={question}
-          several={data ? data.open > 1 : false}
-          isHead={isHead}
-          stored={stored}
-          onAnswered={reload}
-        />
-      ))}
+      {listed?.map(({ place, question, stored }, index) =>
+        isPast ? (
+          <article key={question.id || index} class="asked" aria-label="A question of the past">
+            <Asks question={question} />
+          </article>
+        ) : (
+          <Asked
+            key={question.id || index}
+            place={place}
+            question={question}
+            several={data ? data.open > 1 : false}
+            stored={stored}
+            onAnswered={reload}
+          />
+        ),
+      )}
       {data && data.open > data.places.length && (
         <button type="button" onClick={() => setShown(shown + PAGE)}>
           Show more questions
         </button>
       )}
+      {answered > 0 && open === 0 && !isPast && <ContinueRun threadId={ref.threadId} />}
     </section>
   );
 }
 
 function titleOf(open: number): string {
   if (open === 0) {
-    return "Answered: the agent can continue";
+    return "The agent can continue";
   }
   return open === 1
     ? "A question waits for a person"
@@ -88,21 +107,25 @@ function withAnswers({ places, open, thread }: Found, isRootHead: boolean) {
   return places.map(({ place, question }) => ({
     place,
     question,
-    stored: storedAnswer(place, question, open > 1, waits),
+    stored: withOwn(place, question, storedAnswer(place, question, open > 1, waits)),
   }));
 }
 
-/** A note that a graph does not continue from this checkpoint by itself. */
-function NotHead({ place, thread }: { place: Ref; thread: Thread | undefined }) {
-  const head = headOf(thread, place.checkpointNs);
-  if (!head) {
-    return null;
-  }
+/** Return an answer that can be replaced because this page gave it. */
+function withOwn(place: Checkpoint, { taskId }: Question, stored: Answer | undefined) {
+  return stored && { ...stored, replaceable: stored.replaceable || isOwnAnswer(place, taskId) };
+}
+
+/**
+ * A note about the only way to answer: LangGraph drops the answers of a checkpoint that it is
+ * invoked with by its ID.
+ */
+function LeftBehind({ head }: { head: Ref }) {
   return (
     <p class="banner">
       The thread has gone on: graphs continue from{" "}
-      <a href={checkpointLink({ ...place, checkpointId: head })}>its latest checkpoint</a>. An
-      answer here is used only by a graph that is invoked with the ID of this checkpoint.
+      <a href={checkpointLink(head)}>its latest checkpoint</a>. To answer, fork from here, and
+      answer on the new thread.
     </p>
   );
 }
@@ -111,22 +134,33 @@ interface AskedProps {
   place: Checkpoint;
   question: Question;
   several: boolean;
-  isHead: boolean;
-  stored: ReturnType<typeof storedAnswer>;
+  stored: Answer | undefined;
   onAnswered: () => void;
 }
 
 /** One question with its stored answer, or with a form. */
 function Asked({ stored, onAnswered, ...shared }: AskedProps) {
-  const [again, setAgain] = useState(false);
-  if (stored && !again) {
-    return <Answered {...shared} stored={stored} onReplace={() => setAgain(true)} />;
+  const [isChanging, setChanging] = useState(false);
+  const [wasAsking, setWasAsking] = useState(false);
+  const leave = () => {
+    setChanging(false);
+    setWasAsking(true);
+  };
+  if (stored && !isChanging) {
+    return (
+      <Answered
+        {...shared}
+        stored={stored}
+        takesFocus={wasAsking}
+        onChange={() => setChanging(true)}
+      />
+    );
   }
   const answered = () => {
-    setAgain(false);
+    leave();
     onAnswered();
   };
-  return <Asking {...shared} onAnswered={answered} />;
+  return <Asking {...shared} current={stored} onAnswered={answered} onKeep={leave} />;
 }
 
 interface Found {

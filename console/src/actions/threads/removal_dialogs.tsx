@@ -10,7 +10,7 @@ import { say } from "../../parts/notices.tsx";
 import { threads } from "../../server/calls.ts";
 import { counted, visible } from "../../words.ts";
 import { namedThread } from "../checkpoint_names.ts";
-import { DurabilityField, reached } from "../durability.tsx";
+import { Advanced, reached } from "../durability.tsx";
 
 interface RemovalDialogProps {
   thread: Thread;
@@ -43,7 +43,7 @@ export function PruneDialog({ thread, onClose }: RemovalDialogProps) {
       {thread.checkpointCount > 0n && (
         <p>The thread has {counted(thread.checkpointCount, "checkpoint")} now.</p>
       )}
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }
@@ -73,7 +73,7 @@ export function DeleteDialog({ thread, onClose }: RemovalDialogProps) {
         Type <code>{visible(threadId)}</code> to confirm.
       </p>
       <TextField label="ID of the thread" value={typed} onInput={setTyped} required />
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }

@@ -11,7 +11,7 @@ import { newRequestId } from "../../server/request_id.ts";
 import { counted } from "../../words.ts";
 import { namedThread } from "../checkpoint_names.ts";
 import { inUnits, UNITS } from "../dialog_inputs.ts";
-import { DurabilityField, reached } from "../durability.tsx";
+import { Advanced, reached } from "../durability.tsx";
 
 interface ThreadDialogProps {
   thread: Thread;
@@ -42,7 +42,7 @@ export function CopyDialog({ thread, onClose }: ThreadDialogProps) {
         thread that has none. This thread does not change.
       </p>
       <TextField label="ID of the copy" value={targetThreadId} onInput={setTarget} required />
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }
@@ -111,7 +111,7 @@ export function RetentionDialog({ thread, onClose }: ThreadDialogProps) {
           </Field>
         </div>
       )}
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }
@@ -137,7 +137,7 @@ export function SearchableDialog({ thread, onClose }: ThreadDialogProps) {
           ? `Search finds the checkpoints of ${namedThread(thread.threadId)} from now on.`
           : `No search finds the checkpoints of ${namedThread(thread.threadId)} from now on. The server removes their text from its index. Forks and copies inherit this.`}
       </p>
-      <DurabilityField value={durability} onChange={setDurability} />
+      <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );
 }
