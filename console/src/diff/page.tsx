@@ -1,9 +1,11 @@
 /** Two checkpoints side by side: the differences between their states. */
 import { View } from "@contract/checkpoint_pb.js";
+import { ArrowLeftRight } from "lucide";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { titleOf } from "../checkpoint/describe.ts";
 import { checkpointLink, diffLink, type Ref, threadLink, threadsLink } from "../links.ts";
+import { Icon } from "../parts/icon.tsx";
 import { Identifier, When } from "../parts/labels.tsx";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
@@ -40,9 +42,12 @@ export default function DiffPage() {
     <>
       <div class="page-head">
         <Title text="What differs" />
-        <a class="button" href={diffLink(to, from)}>
-          Swap the sides
-        </a>
+        <span class="actions">
+          <a class="button" href={diffLink(to, from)}>
+            <Icon of={ArrowLeftRight} />
+            Swap the sides
+          </a>
+        </span>
       </div>
       <div class="diff-sides">
         <SideCard title="From" reference={from} onPick={(one) => route(diffLink(one, to))} />

@@ -9,7 +9,7 @@ import { suggest } from "../actions/what_next/next_steps.ts";
 import { checkpointLink, threadLink } from "../links.ts";
 import { Field, TextField } from "../parts/fields.tsx";
 import { Identifier } from "../parts/labels.tsx";
-import { ProblemNote } from "../parts/problem.tsx";
+import { Note, ProblemNote } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
 import { handoffs } from "../server/calls.ts";
 import { isCancelled, type Problem, problemOf } from "../server/problems.ts";
@@ -127,9 +127,9 @@ export default function AdoptPage() {
             />
           </Advanced>
           {wrong && (
-            <p class="problem" role="alert">
-              {wrong}
-            </p>
+            <Note kind="bad" role="alert">
+              <p>{wrong}</p>
+            </Note>
           )}
           <div class="buttons">
             <button type="submit" class="primary" disabled={busy}>

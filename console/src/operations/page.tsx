@@ -3,7 +3,7 @@ import type {
   GetArchiveStatusResponse,
   GetServerInfoResponse,
 } from "@contract/admin_service_pb.js";
-import { Loading, ProblemNote } from "../parts/problem.tsx";
+import { Loading, Note, ProblemNote } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
 import { admin } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
@@ -57,8 +57,7 @@ function State({ answers: { info, status }, isCurrent }: { answers: Answers; isC
     <>
       <Health findings={findingsOf(status, Date.now())} isCurrent={isCurrent} />
       <p class="quiet">
-        These are the figures of the tenant of your token. The contract has no call that lists
-        tenants: to see another one, sign in with a token of it.
+        Figures of your token's tenant. To see another tenant, sign in with one of its tokens.
       </p>
       <div class="operations">
         <Certification status={status} />
@@ -77,19 +76,20 @@ function State({ answers: { info, status }, isCurrent }: { answers: Answers; isC
 function Health({ findings, isCurrent }: { findings: Finding[]; isCurrent: boolean }) {
   if (!isCurrent) {
     return (
-      <p class="banner">
-        The server does not answer now. What follows is what it last said, and may be out of date.
-      </p>
+      <Note kind="warn">
+        <p>The server does not answer now. The figures below are the last known ones.</p>
+      </Note>
     );
   }
   if (findings.length === 0) {
     return (
-      <section class="outcome good" aria-label="Health">
-        <h2 class="outcome-title">All is well</h2>
-        <p>
-          The archive certifies in time, nothing is lost, and what search there is keeps up. Memory,
-          certificates and failing calls are not in these answers: the metrics have them.
-        </p>
+      <section aria-label="Health">
+        <Note kind="good" title="All is well">
+          <p>
+            Certification and search keep up, and nothing is lost. Memory, certificates and failing
+            calls are in the server's metrics.
+          </p>
+        </Note>
       </section>
     );
   }
@@ -100,10 +100,11 @@ function Health({ findings, isCurrent }: { findings: Finding[]; isCurrent: boole
       </h2>
       <ul>
         {findings.map(({ kind, title, detail, advice }) => (
-          <li key={title} class={`outcome ${kind}`}>
-            <p class="outcome-title">{title}</p>
-            {detail && <p>{detail}</p>}
-            <p>{advice}</p>
+          <li key={title}>
+            <Note kind={kind} title={title}>
+              {detail && <p>{detail}</p>}
+              <p>{advice}</p>
+            </Note>
           </li>
         ))}
       </ul>

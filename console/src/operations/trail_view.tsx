@@ -5,7 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { threadLink } from "../links.ts";
 import { Badge } from "../parts/labels.tsx";
 import { Pager } from "../parts/pager.tsx";
-import { Empty, ProblemNote } from "../parts/problem.tsx";
+import { Empty, Note, ProblemNote } from "../parts/problem.tsx";
 import { admin } from "../server/calls.ts";
 import { type Problem, problemOf } from "../server/problems.ts";
 import { counted, hex, oneLine } from "../words.ts";
@@ -121,18 +121,19 @@ function Chain({ reading }: { reading: Reading }) {
   const read = counted(batches, "batch", "batches");
   if (broken) {
     return (
-      <div class="outcome bad" role="alert">
-        <p class="outcome-title">The trail was changed</p>
+      <Note kind="bad" title="The trail was changed" role="alert">
         <p>{broken} Entries before that batch are as they were written.</p>
-      </div>
+      </Note>
     );
   }
   if (!sha256) {
     return (
-      <p class="banner">
-        {read} read; their hashes were not checked. A browser computes hashes only on a page from
-        this machine or over HTTPS. <code>tuskpoint trail</code> checks them anywhere.
-      </p>
+      <Note kind="warn">
+        <p>
+          {read} read; their hashes were not checked. A browser computes hashes only on a page from
+          this machine or over HTTPS. <code>tuskpoint trail</code> checks them anywhere.
+        </p>
+      </Note>
     );
   }
   return (

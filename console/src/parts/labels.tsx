@@ -2,9 +2,11 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { ThreadState } from "@contract/thread_pb.js";
 import { signal } from "@preact/signals";
+import { Check, Copy as Copies } from "lucide";
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { age, ago, moment, oneLine, short } from "../words.ts";
+import { Icon } from "./icon.tsx";
 
 const CLOCK_MS = 10_000;
 
@@ -45,8 +47,15 @@ export function Copy({ text, what }: { text: string; what: string }) {
     window.setTimeout(() => setCopied(false), 1500);
   };
   return (
-    <button type="button" class="plain copy" onClick={copy} aria-label={`Copy ${what}`}>
-      {copied ? "copied" : "copy"}
+    <button
+      type="button"
+      class="icon-button copy"
+      onClick={copy}
+      aria-label={`Copy ${what}`}
+      title={`Copy ${what}`}
+    >
+      <Icon of={copied ? Check : Copies} />
+      {copied && <span class="unseen">copied</span>}
     </button>
   );
 }

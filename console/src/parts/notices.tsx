@@ -1,5 +1,7 @@
 /** Reports of completed actions, where they do not cover the page; screen readers read them out. */
 import { signal } from "@preact/signals";
+import { CircleCheck, X } from "lucide";
+import { Icon, IconButton } from "./icon.tsx";
 
 interface Notice {
   id: number;
@@ -27,11 +29,10 @@ export function Notices() {
     <div class="notices" role="status" aria-live="polite">
       {notices.value.map(({ id, text, link }) => (
         <p key={id} class="notice">
-          <span>{text}</span>
+          <Icon of={CircleCheck} />
+          <span class="notice-text">{text}</span>
           {link && <a href={link.href}>{link.text}</a>}
-          <button type="button" class="plain" onClick={() => dismiss(id)} aria-label="Dismiss">
-            ×
-          </button>
+          <IconButton of={X} label="Dismiss" onClick={() => dismiss(id)} />
         </p>
       ))}
     </div>

@@ -1,6 +1,8 @@
-/** Displays of a view that is loading, is empty, or has failed. */
+/** Displays of a view that is loading, is empty, has a remark, or has failed. */
+import { CircleAlert, CircleCheck, TriangleAlert } from "lucide";
 import type { ComponentChildren } from "preact";
 import type { Problem } from "../server/problems.ts";
+import { Icon } from "./icon.tsx";
 
 export function Loading({ what }: { what: string }) {
   return (
@@ -19,6 +21,29 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
+const NOTE_ICONS = { good: CircleCheck, warn: TriangleAlert, bad: CircleAlert };
+
+interface NoteProps {
+  kind: keyof typeof NOTE_ICONS;
+  title?: string;
+  /** `alert` for a failure that just happened, `status` for the end of work. */
+  role?: "alert" | "status";
+  children?: ComponentChildren;
+}
+
+/** A coloured remark: all is right, something needs a look, or something failed. */
+export function Note({ kind, title, role, children }: NoteProps) {
+  return (
+    <div class={`note ${kind}`} role={role}>
+      <Icon of={NOTE_ICONS[kind]} />
+      <div class="note-text">
+        {title && <p class="note-title">{title}</p>}
+        {children}
+      </div>
+    </div>
+  );
+}
+
 interface ProblemNoteProps {
   problem: Problem;
   /** Called by a button; without it, there is no button. */
@@ -27,8 +52,7 @@ interface ProblemNoteProps {
 
 export function ProblemNote({ problem, retry }: ProblemNoteProps) {
   return (
-    <div class="problem" role="alert">
-      <p class="problem-title">{problem.title}</p>
+    <Note kind="bad" title={problem.title} role="alert">
       <p>{problem.message}</p>
       {problem.advice && <p>{problem.advice}</p>}
       {problem.reason && <p class="quiet">Reason: {problem.reason}</p>}
@@ -37,6 +61,6 @@ export function ProblemNote({ problem, retry }: ProblemNoteProps) {
           Try again
         </button>
       )}
-    </div>
+    </Note>
   );
 }

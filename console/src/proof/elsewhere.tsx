@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { Ask } from "../parts/ask.tsx";
 import { Command } from "../parts/command.tsx";
 import { say } from "../parts/notices.tsx";
+import { Note } from "../parts/problem.tsx";
 import { threads } from "../server/calls.ts";
 import { oneLine } from "../words.ts";
 import { auditCatalog, auditManifest, placeholder } from "./commands.ts";
@@ -50,8 +51,7 @@ export function Elsewhere({ threadId, catalog, backend }: ElsewhereProps) {
         </>
       )}
       {stored && (
-        <div class="outcome good" role="status">
-          <p class="outcome-title">The manifest is stored</p>
+        <Note kind="good" title="The manifest is stored" role="status">
           <p>
             <code>
               {oneLine(stored.blobId)}
@@ -59,7 +59,7 @@ export function Elsewhere({ threadId, catalog, backend }: ElsewhereProps) {
             </code>
           </p>
           <Command text={auditManifest(stored, backend)} what="audit command of the manifest" />
-        </div>
+        </Note>
       )}
       {asking && (
         <Ask

@@ -73,9 +73,11 @@ function Proof({ threadId, runNow }: { threadId: string; runNow: boolean }) {
     <>
       <div class="page-head">
         <Title text={`Proof of ${oneLine(threadId)}`} />
-        <a class="button" href={threadLink(threadId)}>
-          To the thread
-        </a>
+        <span class="actions">
+          <a class="button" href={threadLink(threadId)}>
+            To the thread
+          </a>
+        </span>
       </div>
       <VerifySection verifying={verifying} size={Number(thread.data?.checkpointCount ?? 0n)} />
       {run.phase === "done" && info.data && !head.loading && (

@@ -1,6 +1,6 @@
 /** Verification: its button, its verdicts so far, and its outcome. */
 import { FlushButton } from "../operations/flush.tsx";
-import { ProblemNote } from "../parts/problem.tsx";
+import { Note, ProblemNote } from "../parts/problem.tsx";
 import { count, counted } from "../words.ts";
 import { VerdictList } from "./verdict_list.tsx";
 import { KIND_WORDS, KINDS, outcomeOf } from "./verdicts.ts";
@@ -84,13 +84,12 @@ function OutcomeNote({ run, onFlushed }: { run: Run; onFlushed: () => void }) {
   }
   if (phase === "stopped") {
     return (
-      <div class="outcome warn" role="status">
-        <p class="outcome-title">Stopped</p>
+      <Note kind="warn" title="Stopped" role="status">
         <p>
           {counted(log.size, "verdict")} came before the stop. Nothing is known about the other
           checkpoints.
         </p>
-      </div>
+      </Note>
     );
   }
   if (!total) {
@@ -98,12 +97,15 @@ function OutcomeNote({ run, onFlushed }: { run: Run; onFlushed: () => void }) {
   }
   const outcome = outcomeOf(log, total);
   return (
-    <div class={`outcome ${outcome.kind}`} role={outcome.kind === "bad" ? "alert" : "status"}>
-      <p class="outcome-title">{outcome.title}</p>
+    <Note
+      kind={outcome.kind}
+      title={outcome.title}
+      role={outcome.kind === "bad" ? "alert" : "status"}
+    >
       {outcome.sentences.map((sentence) => (
         <p key={sentence}>{sentence}</p>
       ))}
       {outcome.flush && <FlushButton onDone={onFlushed} />}
-    </div>
+    </Note>
   );
 }

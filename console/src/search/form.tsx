@@ -2,6 +2,7 @@
 import type { SearchMode } from "@contract/search_service_pb.js";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Field, TextField } from "../parts/fields.tsx";
+import { Note } from "../parts/problem.tsx";
 import { LIMITS, MODES, objection, type Question } from "./asking.ts";
 
 interface SearchFormProps {
@@ -106,9 +107,9 @@ export function SearchForm({ question, modes, onAsk }: SearchFormProps) {
           </div>
         </details>
         {wrong && (
-          <p class="problem" role="alert">
-            {wrong}
-          </p>
+          <Note kind="bad" role="alert">
+            <p>{wrong}</p>
+          </Note>
         )}
       </form>
     </search>

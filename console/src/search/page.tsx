@@ -2,7 +2,7 @@
 import type { SearchCheckpointsResponse } from "@contract/search_service_pb.js";
 import { useLocation } from "preact-iso";
 import { searchLink } from "../links.ts";
-import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
+import { Empty, Loading, Note, ProblemNote } from "../parts/problem.tsx";
 import { Rows } from "../parts/rows.tsx";
 import { Title } from "../parts/title.tsx";
 import { admin, search } from "../server/calls.ts";
@@ -130,20 +130,22 @@ function LeftOutList({ answer, limit, onAgain }: LeftOutListProps) {
     return null;
   }
   return (
-    <ul class="left-out banner" aria-label="What was left out">
-      {items.map(({ what, advice, detail }) => (
-        <li key={what}>
-          <strong>{what}</strong> {advice} {detail && <span>The server says: {detail}</span>}
-        </li>
-      ))}
-      {answer.unindexedCheckpoints > 0n && (
-        <li>
-          <button type="button" onClick={onAgain}>
-            Search again
-          </button>
-        </li>
-      )}
-    </ul>
+    <Note kind="warn">
+      <ul class="left-out" aria-label="What was left out">
+        {items.map(({ what, advice, detail }) => (
+          <li key={what}>
+            <strong>{what}</strong> {advice} {detail && <span class="quiet">Server: {detail}</span>}
+          </li>
+        ))}
+        {answer.unindexedCheckpoints > 0n && (
+          <li>
+            <button type="button" onClick={onAgain}>
+              Search again
+            </button>
+          </li>
+        )}
+      </ul>
+    </Note>
   );
 }
 

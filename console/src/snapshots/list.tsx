@@ -1,10 +1,12 @@
 /** All snapshots, newest first, page by page. */
 import type { Snapshot } from "@contract/snapshot_service_pb.js";
+import { Camera } from "lucide";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { CaptureDialog } from "../actions/capture_dialog.tsx";
 import { snapshotsLink } from "../links.ts";
 import { TextField } from "../parts/fields.tsx";
+import { Icon } from "../parts/icon.tsx";
 import { When } from "../parts/labels.tsx";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
 import { Rows } from "../parts/rows.tsx";
@@ -29,9 +31,12 @@ export function SnapshotList({ session }: { session: string }) {
     <>
       <div class="page-head">
         <Title text="Snapshots" />
-        <button type="button" onClick={() => setCapturing(true)}>
-          Capture threads
-        </button>
+        <span class="actions">
+          <button type="button" onClick={() => setCapturing(true)}>
+            <Icon of={Camera} />
+            Capture threads
+          </button>
+        </span>
       </div>
       <SessionFilter
         key={session}
