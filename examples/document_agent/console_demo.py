@@ -1,9 +1,10 @@
-"""Run the document agent a few times, and leave a server on which to look at the runs in a browser.
+"""Leave threads of every kind on two servers, to look at in a browser.
 
     python examples/document_agent/console_demo.py
 
-One run finished, one waits for a person, one failed; one was forked, and one handed off. It needs
-no network, no account and no model key. Ctrl-C or SIGTERM ends the server and removes its data.
+One run was killed twice and resumed; others wait, failed, were edited, forked or handed off to the
+second server. The demo needs no network, no account and no model key. Ctrl-C or SIGTERM ends both
+servers and removes their data.
 """
 
 import argparse
@@ -16,92 +17,85 @@ from os import environ
 from pathlib import Path
 from types import FrameType
 
-from agent import documents_in
-from console import heading, say, show
-from execution_log import ExecutionLog, Settings
-from processes import HERE, Deadline, DemoError, Server
-from run_agent import run
-from tuskpoint import Client, TuskPointError
+from console import heading, show
+from processes import Deadline, DemoError, Forks, Server, environment
 
-WAITING, FINISHED, BROKEN = "briefing", "briefing-finished", "briefing-broken"
-FORKED, ADOPTED = "briefing-forked", "briefing-adopted"
-ANSWER = "shorten"
-START_SECONDS = 60.0
+START_SECONDS = 120.0
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-def fill(target: str, folder: Path, documents: Path = HERE / "documents") -> None:
-    """Leave threads of every kind on a server."""
-    log = ExecutionLog(folder / "execution.log")
-    for thread, answer in ((WAITING, None), (FINISHED, ANSWER)):
-        outcome = run(target, thread, Settings(documents, log), answer)
-        say("agent", f"thread {thread!r}: {outcome['status']}")
+class ConsoleDemo:
+    """Two servers that share only their blobs, and the processes of the agents."""
 
-    spoiled = folder / "documents"
-    shutil.copytree(documents, spoiled)
-    settings = Settings(spoiled, log)
-    document = spoiled / documents_in(settings)[0]
-    document.write_bytes(document.read_bytes() + b"\xff")  # no UTF-8
-    try:
-        run(target, BROKEN, settings, None)
-    except UnicodeDecodeError as error:
-        say("agent", f"thread {BROKEN!r}: {error}")
+    def __init__(self, folder: Path, listen: str) -> None:
+        self.folder = folder
+        self.deadline = Deadline.within(START_SECONDS)
+        self.servers: list[Server] = []
+        self.server = self._start("server", listen)
+        self.forks = Forks(self.deadline)
 
-    with Client(target) as client:
-        approved = next(
-            record.checkpoint_id
-            for record in client.list(FINISHED, checkpoint_ns="", view="entry")
-            if "approve ran" in record.summary
-        )
-        client.label(FINISHED, "approved", checkpoint_id=approved)
-        client.fork(FINISHED, approved, FORKED)
-        descriptor = client.handoff(FINISHED, to_agent="editor")
-        client.adopt(descriptor, ADOPTED)
-        client.flush()
-    say("client", f"threads {FORKED!r} and {ADOPTED!r}: forked, and handed off")
+    def _start(self, name: str, listen: str) -> Server:
+        options = ("--http-listen", listen, "--blob-dir", str(self.folder / "blobs"))
+        data = self.folder / name
+        self.servers.append(Server(name, data, 0, self.folder, self.deadline, options))
+        return self.servers[-1]
+
+    def run(self) -> None:
+        """Print the address, run the agents, and wait until the server ends."""
+        console = self.server.console()
+        heading("The console")
+        show(f"  {console}   (Ctrl-C ends it)")
+        show(f"  Agents save to {self.server.target}.")
+        if environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
+            webbrowser.open(console)
+        editors_server = self._start("editors-server", "127.0.0.1:0")
+        heading("What there is to look at")
+        from console_threads import fill  # imports LangGraph, which the address does not wait for
+
+        fill(self.forks, self.server, editors_server, self.folder)
+        show("\nAll threads are there.")
+        self.server.child.wait()
+
+    def close(self) -> None:
+        """End all processes."""
+        self.forks.close()
+        for server in self.servers:
+            server.child.terminate()
+        for server in self.servers:
+            server.child.wait()
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """End the demo as Ctrl-C does, so that the server and the folder are removed."""
+    """End the demo as Ctrl-C does, so that the servers and the folder are removed."""
     raise SystemExit(128 + number)
 
 
 def main() -> int:
-    """Read the command line, fill a server, wait."""
+    """Read the command line, fill two servers, wait."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--listen", default="127.0.0.1:7391", help="address of the console")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    foreign = environ.keys() - environment().keys()
+    for name in foreign:
+        del environ[name]
+    environ.update(environment())
+    for number in SIGNALS:
         signal.signal(number, _stop)
-    server = None
+    demo = None
     folder = Path(tempfile.mkdtemp(prefix="tuskpoint-console-"))
     try:
-        server = Server(
-            "server",
-            folder / "data",
-            0,
-            folder,
-            Deadline.within(START_SECONDS),
-            ("--http-listen", options.listen),
-        )
-        address = server.console()
-        heading("The console")
-        show(f"  {address}   (Ctrl-C ends it)")
-        heading("Threads to look at")
-        fill(server.target, folder)
-        if environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY") or sys.platform == "darwin":
-            webbrowser.open(address)
-        server.child.wait()
+        demo = ConsoleDemo(folder, options.listen)
+        demo.run()
     except KeyboardInterrupt:
         show("")
-    except (DemoError, TuskPointError) as error:
+    except DemoError as error:
         show(f"\nThe demo failed: {error}")
         return 1
     finally:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # a second signal must not stop the removal
-        if server is not None and server.child.poll() is None:
-            server.child.terminate()
-            server.child.wait()
+        if demo is not None:
+            demo.close()
         shutil.rmtree(folder, ignore_errors=True)
     return 0
 

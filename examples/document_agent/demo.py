@@ -29,6 +29,7 @@ from proof import (
     checks,
     describe,
     held_results,
+    is_between,
     read_history,
     short,
     tree,
@@ -247,9 +248,7 @@ class Demo:
 
         def look() -> bool | None:
             history = read_history(self.log.read(), THREAD)
-            at_work = {task.work for task in history.tasks.values()} - set(history.ended)
-            stored = any(node == settled for node, _ in history.settled)
-            return (stored and any(node == running for node, _ in at_work)) or None
+            return is_between(history, settled, running) or None
 
         return look
 

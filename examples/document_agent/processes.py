@@ -1,12 +1,17 @@
 """Start, watch and kill the processes of the demo. Every wait has a limit."""
 
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,7 +53,7 @@ class Process:
         self.stdout, self.stderr = folder / f"{name}.out", folder / f"{name}.err"
         with self.stdout.open("wb") as out, self.stderr.open("wb") as err:
             self.child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=_environment()
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment()
             )
 
     @property
@@ -121,11 +126,11 @@ class Server(Process):
         command = [sys.executable, "-m", "tuskpoint_server", *options]
         command += ["--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
         super().__init__(name, command, folder, deadline)
-        try:
-            self.target = self.address()
-        except BaseException:
-            self.kill()  # nobody else knows the process yet
-            raise
+
+    @cached_property
+    def target(self) -> str:
+        """The address that it listens on; waits until it listens."""
+        return self.address()
 
     def console(self) -> str:
         """Wait until the server serves the console, and return the URL."""
@@ -157,7 +162,50 @@ class Agent(Process):
         return report
 
 
-def _environment() -> dict[str, str]:
+class Forks:
+    """Processes forked off a process that has imported LangGraph, so that they start at once."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.deadline = deadline
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(["langgraph.prebuilt", "tuskpoint"])
+        forkserver.ensure_running()
+        self._processes: list[BaseProcess] = []
+
+    def start(self, work: Callable[..., object], *arguments: object) -> BaseProcess:
+        """Start a process that calls a function."""
+        process = self._context.Process(target=_without_interrupts, args=(work, *arguments))
+        process.start()
+        self._processes.append(process)
+        return process
+
+    def until(self, process: BaseProcess, what: str, is_reached: Callable[[], bool]) -> None:
+        """Poll until something has happened; fail if the process ends first."""
+        while not is_reached():
+            if process.exitcode is not None or not self.deadline.left:
+                raise DemoError(f"an agent ended, or the time was over, before {what}")
+            time.sleep(0.005)
+
+    def finish(self, process: BaseProcess) -> None:
+        """Wait until a process has done its work."""
+        process.join(self.deadline.left)
+        if process.exitcode != 0:
+            raise DemoError(f"an agent did not do its work (exit code {process.exitcode})")
+
+    def close(self) -> None:
+        """Kill the processes that still run."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+
+
+def _without_interrupts(work: Callable[..., object], *arguments: object) -> None:
+    """Do some work; Ctrl-C ends only the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    work(*arguments)
+
+
+def environment() -> dict[str, str]:
     """The shell's environment without variables that would change the demo."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
     return {**variables, "PYTHONUNBUFFERED": "1", "LANGSMITH_TRACING": "false"}

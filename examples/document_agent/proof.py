@@ -118,6 +118,13 @@ def _settled_by(record: Record, running: dict[Work, Record]) -> list[Work]:
     return [work for work, start in running.items() if start.task == record.task]
 
 
+def is_between(history: History, settled: str, running: str) -> bool:
+    """Return whether a result of one node is settled while a task of another node runs."""
+    at_work = {task.work for task in history.tasks.values()} - set(history.ended)
+    stored = any(node == settled for node, _ in history.settled)
+    return stored and any(node == running for node, _ in at_work)
+
+
 def held_results(saver: TuskPointSaver, thread: str) -> Iterator[tuple[str, str]]:
     """Every task result the service holds, as (checkpoint, task): written by it, not by the log."""
     for saved in saver.list({"configurable": {"thread_id": thread}}):

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
@@ -22,6 +23,7 @@ from agent import BATCH, Briefing, build_agent, documents_in
 from execution_log import ExecutionLog, Record, Settings
 from tuskpoint import TuskPointSaver
 
+AGENT = "planner"
 FINISHED, FAILED, INTERRUPTED = 0, 1, 3
 BOOKKEEPING = {"__error__", "__interrupt__", "__resume__", "__scheduled__"}
 
@@ -33,7 +35,7 @@ class WitnessedSaver(TuskPointSaver):
     """
 
     def __init__(self, target: str, log: ExecutionLog) -> None:
-        super().__init__(target)
+        super().__init__(target, agent_id=AGENT)
         self.witness = log
 
     def put(
@@ -81,6 +83,7 @@ def run(target: str, thread: str, settings: Settings, answer: str | None) -> dic
     """Drive the thread until it finishes or waits for an answer it was not given."""
     config: RunnableConfig = {
         "configurable": {"thread_id": thread},
+        "metadata": {"run_id": str(uuid4())},  # tells the runs of a thread from one another
         "max_concurrency": BATCH + 2,
         "recursion_limit": 100,
     }
@@ -89,7 +92,7 @@ def run(target: str, thread: str, settings: Settings, answer: str | None) -> dic
     if not before.metadata:
         start: Briefing = {"current_plan": "Look at the documents."}
         agent.invoke(start, config, context=settings, durability="sync")
-    elif before.next and not before.interrupts:
+    elif before.tasks and not before.interrupts:  # `next` leaves out tasks with stored results
         agent.invoke(None, config, context=settings, durability="sync")
     if answer is not None and agent.get_state(config).interrupts:
         agent.invoke(Command(resume=answer), config, context=settings, durability="sync")

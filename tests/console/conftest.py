@@ -91,14 +91,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
 
 @pytest.fixture(scope="module")
 def demo(server: ConsoleServer, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The module that created the demo's threads on the server."""
+    """The module that created the demo's briefings on the server; no process was killed."""
     sys.path.insert(0, str(EXAMPLE))
     try:
-        import console_demo
+        import briefing_threads
     finally:
         sys.path.remove(str(EXAMPLE))
-    console_demo.fill(server.target, tmp_path_factory.mktemp("demo"))
-    return console_demo
+    briefing_threads.fill(server.target, tmp_path_factory.mktemp("demo"))
+    return briefing_threads
 
 
 @pytest.fixture

@@ -2,59 +2,36 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
+from tests.console.demo_run import ENVIRONMENT, READY, SECONDS, DemoRun, console_demo
 from tests.kit.servers.processes import ROOT
-
-PATIENCE_S = 60.0
-# A make that runs these tests passes its own flags and jobs on.
-ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
 
 
 @pytest.fixture
-def demo(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """The demo, with a folder of its own for temporary files."""
-    (tmp_path / "temporary").mkdir()
-    with subprocess.Popen(
-        ["make", "console-demo", "ARGS=--listen 127.0.0.1:0"],
-        cwd=ROOT,
-        env={**ENVIRONMENT, "TMPDIR": str(tmp_path / "temporary"), "DISPLAY": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            with suppress(ProcessLookupError):  # ended by the test
-                os.killpg(process.pid, signal.SIGKILL)
+def temporary(tmp_path: Path) -> Path:
+    """The folder for the demo's temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
 
 
-def until(process: subprocess.Popen[str], pattern: str) -> tuple[re.Match[str], list[str]]:
-    """Read what the demo prints until a line matches; return the match and the lines before."""
-    assert process.stdout is not None
-    before: list[str] = []
-    for line in process.stdout:
-        if found := re.search(pattern, line):
-            return found, before
-        before.append(line)
-    raise AssertionError(f"the demo ended before {pattern!r}:\n{''.join(before)}")
+@pytest.fixture
+def demo(temporary: Path) -> Iterator[DemoRun]:
+    with console_demo(temporary) as demo:
+        yield demo
 
 
-def answers(address: str) -> bool:
+def answers(console: str) -> bool:
     """Return whether something serves the console at the address."""
-    connection = HTTPConnection(address.removeprefix("http://"), timeout=5)
+    connection = HTTPConnection(console, timeout=5)
     try:
         connection.request("GET", "/")
         return b"TuskPoint" in connection.getresponse().read()
@@ -64,24 +41,24 @@ def answers(address: str) -> bool:
         connection.close()
 
 
-@pytest.mark.parametrize("ready", [r"http://", r"forked, and handed off"])
-def test_sigterm_ends_the_server_and_removes_its_folder(
-    demo: subprocess.Popen[str], tmp_path: Path, ready: str
+@pytest.mark.parametrize(("ready", "servers"), [(r"http://\S+", 1), (READY, 2)])
+def test_sigterm_ends_the_servers_and_removes_their_folder(
+    demo: DemoRun, temporary: Path, ready: str, servers: int
 ) -> None:
-    found, before = until(demo, r"(http://\S+)")
-    assert not [line for line in before if "thread '" in line]
-    address = found[1]
-    if ready not in found[0]:
-        until(demo, ready)
-    assert answers(address)
-    assert [*(tmp_path / "temporary").iterdir()]
-    demo.send_signal(signal.SIGTERM)
-    demo.wait(PATIENCE_S)
-    deadline = time.monotonic() + PATIENCE_S
-    while answers(address) and time.monotonic() < deadline:
+    first = demo.until(r"http://\S+")[0]
+    assert not demo.places  # the address comes before all else
+    if ready == READY:
+        demo.until(ready)
+    consoles = {urlsplit(place).netloc for place in (first, *demo.places.values())}
+    assert len(consoles) == servers
+    assert all(answers(console) for console in consoles)
+    assert [*temporary.iterdir()]
+    demo.stop()
+    deadline = time.monotonic() + SECONDS
+    while any(answers(console) for console in consoles) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not answers(address)
-    assert not [*(tmp_path / "temporary").iterdir()]
+    assert not [console for console in consoles if answers(console)]
+    assert not [*temporary.iterdir()]
 
 
 def test_the_demo_builds_what_changed_and_checks_nothing() -> None:

@@ -1,0 +1,69 @@
+"""`make console-demo` as a person runs it: a process that prints addresses until it is ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.kit.servers.processes import ROOT
+
+SECONDS = 60.0
+READY = "All threads are there"
+# A make that runs these tests passes its own flags and jobs on.
+ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
+_PLACE = re.compile(r" {2}(\S.*\S) +(http://\S+)$")
+
+
+@dataclass
+class DemoRun:
+    """A running demo.
+
+    Attributes:
+        process: The process of `make`.
+        places: What there is to look at, and the address of its page.
+    """
+
+    process: subprocess.Popen[str]
+    places: dict[str, str] = field(default_factory=dict)
+
+    def until(self, pattern: str) -> re.Match[str]:
+        """Read what the demo prints until a line matches; return the match."""
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        for line in self.process.stdout:
+            lines.append(line)
+            if place := _PLACE.match(line.rstrip()):
+                self.places[place[1]] = place[2]
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"the demo ended before {pattern!r}:\n{''.join(lines)}")
+
+    def stop(self) -> None:
+        """End the demo as a supervisor does, and wait until it has ended."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(SECONDS)
+
+
+@contextmanager
+def console_demo(temporary: Path) -> Iterator[DemoRun]:
+    """Run the demo, with a folder of its own for temporary files."""
+    with subprocess.Popen(
+        ["make", "console-demo", "ARGS=--listen 127.0.0.1:0"],
+        cwd=ROOT,
+        env={**ENVIRONMENT, "TMPDIR": str(temporary), "DISPLAY": "", "WAYLAND_DISPLAY": ""},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield DemoRun(process)
+        finally:
+            with suppress(ProcessLookupError):  # ended by the test
+                os.killpg(process.pid, signal.SIGKILL)
