@@ -151,7 +151,7 @@ function SignIn({ why }: { why: string }) {
           value={text}
           onInput={setText}
           required
-          hint="Kept for this tab alone, until you close it."
+          hint="Kept in this tab until you close it."
         />
         <div class="buttons">
           <button type="submit" class="primary">

@@ -82,7 +82,7 @@ test("everything that an answer leaves out is said, with what to do", () => {
   expect(said.map((one) => one.what)).toEqual([
     "MemWal cannot recall 1 checkpoint yet.",
     "More results may exist: MemWal returns at most 100 memories, and the filters apply to these.",
-    "Only the nearest 2 are shown, as many as were asked for.",
+    "Only the nearest 2 are shown.",
     "The search was made in another mode than the server is set up for.",
     "Some checkpoints have more text than is indexed, so this search may have missed them.",
     "The server has a remark.",

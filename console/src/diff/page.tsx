@@ -32,7 +32,7 @@ export default function DiffPage() {
       <>
         <Title text="Compare two checkpoints" />
         <Empty title="No checkpoint is named.">
-          <p>Open a checkpoint of a thread, and compare it from there.</p>
+          <p>Open a checkpoint of a thread, then choose Compare.</p>
           <a href={threadsLink()}>All threads</a>
         </Empty>
       </>

@@ -1,6 +1,7 @@
 /** Adopts a hand-off: reads a descriptor, and shows the stages as they are reached. */
 import { Durability } from "@contract/checkpoint_pb.js";
 import { type Adoption, AdoptStage } from "@contract/handoff_service_pb.js";
+import { Check, Circle, LoaderCircle, X } from "lucide";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { namedThread } from "../actions/checkpoint_names.ts";
 import { Advanced } from "../actions/durability.tsx";
@@ -8,6 +9,7 @@ import { ContinueRun } from "../actions/what_next/continue_run.tsx";
 import { suggest } from "../actions/what_next/next_steps.ts";
 import { checkpointLink, threadLink } from "../links.ts";
 import { Field, TextField } from "../parts/fields.tsx";
+import { Icon } from "../parts/icon.tsx";
 import { Identifier } from "../parts/labels.tsx";
 import { Note, ProblemNote } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
@@ -91,14 +93,10 @@ export default function AdoptPage() {
       <div class="adopt">
         <form class="card" onSubmit={adopt} aria-label="Adopt">
           <p>
-            Makes a new thread from a checkpoint that somebody handed off. The server fetches the
-            blob and checks its hash; nothing is written before that. Both servers must use the same
-            blob store.
+            Makes a new thread from a checkpoint that another team handed off. The server checks the
+            hash of the blob before it writes anything. Both servers must use the same blob store.
           </p>
-          <Field
-            label="Descriptor"
-            hint="The JSON that the sender's server made. Paste it, or open its file."
-          >
+          <Field label="Descriptor" hint="JSON from the sender. Paste the text, or open the file.">
             {(id, described) => (
               <textarea
                 id={id}
@@ -116,14 +114,14 @@ export default function AdoptPage() {
             label="ID of the new thread"
             value={newThreadId}
             onInput={setNewThreadId}
-            hint="Empty: the server makes one."
+            hint="Optional. Without an ID, the server makes one."
           />
           <Advanced durability={durability} onChange={setDurability}>
             <TextField
               label="Required signers"
               value={signers}
               onInput={setSigners}
-              hint="Public keys of servers that you trust. Only what one of them signed is adopted. Empty: anybody, or nobody, may have signed."
+              hint="Optional. Public keys of servers that you trust: one of them must have signed the hand-off."
             />
           </Advanced>
           {wrong && (
@@ -209,6 +207,8 @@ function OpenFile({ onText, onProblem }: OpenFileProps) {
   );
 }
 
+const STAGE_ICONS = { done: Check, now: LoaderCircle, failed: X, later: Circle };
+
 /** The stages as a list that screen readers announce as it changes. */
 function Stages({ progress, failed }: { progress: Progress; failed: boolean }) {
   const words = { done: "done", now: "now", failed: "failed", later: "not yet" };
@@ -219,6 +219,7 @@ function Stages({ progress, failed }: { progress: Progress; failed: boolean }) {
         const size = stage === AdoptStage.FETCHING && progress.fetchedBytes > 0n;
         return (
           <li key={stage} data-state={state}>
+            <Icon of={STAGE_ICONS[state]} />
             {text}
             {size && `: ${bytes(progress.fetchedBytes)}`}{" "}
             <span class="quiet">({words[state]})</span>
@@ -247,7 +248,7 @@ function Failed({ problem, hashes, verified }: Failure & { verified: boolean }) 
       )}
       <p>
         {verified
-          ? "The bytes were right. If the thread was made already, adopting again with the same fields gives the first answer."
+          ? "The bytes were right. Adopt again with the same fields: if the thread exists already, the answer names it."
           : "Nothing was written."}
       </p>
     </>

@@ -29,8 +29,8 @@ export function Certification({ status }: { status: GetArchiveStatusResponse }) 
         <dd>{counted(status.certifiedCheckpoints, "checkpoint")}</dd>
         <dt>Last flush</dt>
         <dd>{status.lastFlushTime ? <When time={status.lastFlushTime} /> : "none yet"}</dd>
-        <dt>In the blob store only</dt>
-        <dd>{bytes(status.evictedBytes)} were evicted from the journal</dd>
+        <dt>Only in the blob store</dt>
+        <dd>{bytes(status.evictedBytes)}, evicted from the journal</dd>
         <dt>Last error</dt>
         <dd>
           {status.lastError ? (
@@ -58,7 +58,7 @@ export function Recovery({ status, backend }: RecoveryProps) {
     <section class="card" aria-label="Recovery">
       <h2>Recovery</h2>
       {!catalog && (
-        <p>Nothing is certified yet, so a lost journal could not be rebuilt. Flush, or wait.</p>
+        <p>Nothing is certified yet, so a lost journal cannot be rebuilt. Flush, or wait.</p>
       )}
       {catalog && (
         <>
@@ -75,7 +75,7 @@ export function Recovery({ status, backend }: RecoveryProps) {
             <dd>{count(catalogSeq)}</dd>
           </dl>
           <p>
-            With this blob ID an empty server can be rebuilt from the blob store. Keep it on another
+            This command rebuilds an empty server from the blob store. Keep the command on another
             machine.
           </p>
           <Command text={recover(catalog, backend)} what="recover command" />

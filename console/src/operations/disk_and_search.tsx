@@ -15,10 +15,7 @@ export function Disk({ status }: { status: GetArchiveStatusResponse }) {
     <section class="card" aria-label="Disk">
       <h2>Disk, all tenants together</h2>
       {journalBytes === 0n ? (
-        <p>
-          The server tells these sizes only to a token with the scope admin: sign in with one to see
-          them.
-        </p>
+        <p>Sign in with a token that has the scope admin to see these sizes.</p>
       ) : (
         <dl class="facts">
           <dt>Journal</dt>
@@ -42,7 +39,7 @@ export function SearchCard({ status, info }: SearchCardProps) {
   return (
     <section class="card" aria-label="Search">
       <h2>Search</h2>
-      {!status && <p>This server does not index. It runs with --no-search.</p>}
+      {!status && <p>Search is off: the server runs with --no-search.</p>}
       {status && (
         <dl class="facts">
           <dt>Modes</dt>

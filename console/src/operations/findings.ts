@@ -57,7 +57,7 @@ function certification(status: GetArchiveStatusResponse, now: number): Finding[]
       title: `Certification or renewal fails${lastErrorTime ? `, the last time ${ago(lastErrorTime, now)}` : ""}`,
       detail: lastError,
       advice:
-        "Nothing acknowledged is lost: it is in the journal, and the server tries again by itself. Check that the blob store and the key provider answer.",
+        "Nothing acknowledged is lost: the journal has everything, and the server retries. Check that the blob store and the key provider answer.",
     });
   }
   if (oldestUncertifiedTime && now - timestampMs(oldestUncertifiedTime) > LONGEST_BACKLOG_MS) {
@@ -66,7 +66,7 @@ function certification(status: GetArchiveStatusResponse, now: number): Finding[]
       title: `A change that was saved ${ago(oldestUncertifiedTime, now)} is not certified`,
       detail: "",
       advice:
-        "The blob store or the key provider does not answer, or the server that flushes is gone: the last error below says which. If there is none, try Flush.",
+        "The blob store or the key provider does not answer, or the server that flushes is gone: the last error below says which. Without an error, try Flush.",
     });
   }
   if (backlogBytes > LARGEST_BACKLOG) {
@@ -93,7 +93,7 @@ function content({ gaps, firstGaps }: GetArchiveStatusResponse): Finding[] {
       detail: firstGaps[0]?.reason ?? "",
       advice: lost
         ? "A stored segment was lost. Verify the threads listed under Gaps, and restore the blobs from a copy of the store."
-        : "All other checkpoints are certified all the same. The reasons are listed under Gaps: the server tries each again with the next flush, and by itself after ten minutes.",
+        : "All other checkpoints are certified. The reasons are listed under Gaps; the server retries each with the next flush, and after ten minutes.",
     },
   ];
 }
@@ -150,7 +150,7 @@ function search(status: SearchStatus, now: number): Finding[] {
       title: "Indexing for the search fails",
       detail: lastError,
       advice:
-        "Searches miss the newest checkpoints; saves and loads are not concerned. Check the embedder if there is one.",
+        "Searches miss the newest checkpoints; saves and loads still work. Check the embedder, if the server has one.",
     });
   }
   if (oldestUnindexedTime && now - timestampMs(oldestUnindexedTime) > LONGEST_UNINDEXED_MS) {
@@ -158,8 +158,7 @@ function search(status: SearchStatus, now: number): Finding[] {
       kind: "warn",
       title: `Search is behind: ${counted(unindexedCheckpoints, "checkpoint")} wait, the oldest since ${ago(oldestUnindexedTime, now)}`,
       detail: "",
-      advice:
-        "The embedder is down or slow, or the machine is busy. Saves and loads are not concerned.",
+      advice: "The embedder is down or slow, or the machine is busy. Saves and loads still work.",
     });
   }
   return status.memwal ? [...findings, ...memwal(status.memwal)] : findings;

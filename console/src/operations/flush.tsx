@@ -29,12 +29,10 @@ export function FlushButton({ onDone }: FlushButtonProps) {
       {asking && (
         <Ask title="Flush" confirm="Flush now" onConfirm={flush} onClose={() => setAsking(false)}>
           <p>
-            The server stores everything that this tenant journaled until now in the blob store, and
-            waits until it is certified. Without this, it does so by itself a little later.
+            Stores everything that this tenant saved so far in the blob store, and waits until it is
+            certified. The server also does this by itself, a little later.
           </p>
-          <p class="quiet">
-            On Walrus each flush is a put, which costs WAL. It needs the scope admin.
-          </p>
+          <p class="quiet">On Walrus each flush costs WAL. A flush needs the scope admin.</p>
         </Ask>
       )}
     </>

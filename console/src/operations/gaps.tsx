@@ -13,8 +13,8 @@ export function Gaps({ status }: { status: GetArchiveStatusResponse }) {
     <section class="card" aria-label="Gaps">
       <h2>Gaps: {count(gaps)}</h2>
       <p class="quiet">
-        Checkpoints that cannot be stored as they are, and stored segments that were lost. Each is
-        tried again; nothing else waits for it.
+        Checkpoints that cannot be stored as they are, and segments that were lost. The server
+        retries each; nothing else waits for them.
       </p>
       {BigInt(firstGaps.length) < gaps && (
         <p>The server names the first {count(firstGaps.length)}, oldest first.</p>

@@ -28,13 +28,13 @@ export function Server({ info }: { info: GetServerInfoResponse }) {
           title="Signs hand-offs"
           keys={info.signers}
           none="The server has no key to sign with."
-          says="The first signs now, the others did before."
+          says="The first key signs now; the others signed earlier hand-offs."
         />
         <Keys
           title="Hand-offs can be sealed to"
           keys={info.recipients}
-          none="The server has no identity: hand-offs cannot be sealed to it. See --identity."
-          says="Name the first; what was sealed to the others is opened too."
+          none="The server has no identity, so nobody can seal a hand-off to it. Start it with --identity."
+          says="Use the first key. The server also opens hand-offs that were sealed to the others."
         />
       </details>
       <details>

@@ -57,19 +57,20 @@ export function Trail() {
           </button>
         ) : (
           <button type="button" onClick={start}>
-            {phase === "idle" ? "Read the trail" : "Read it again"}
+            {phase === "idle" ? "Read the trail" : "Read again"}
           </button>
         )}
       </div>
       <p class="quiet">
-        Who called what on this tenant, and how it ended. Each batch names the SHA-256 of the one
-        before: reading it from its beginning shows whether one was changed or left out. It needs
-        the scope admin.
+        Who called what on this tenant, and how the call ended. Each batch has the SHA-256 of the
+        batch before, so reading the trail shows whether a batch was changed or left out. Needs the
+        scope admin.
       </p>
       {reading.problem && <ProblemNote problem={reading.problem} retry={start} />}
       {reading.problem?.title === "Not allowed" && (
         <p>
-          Flush and the sizes of the disk need it too; the rest of this page needs the scope read.
+          Flush and the sizes of the disk also need the scope admin; the rest of this page needs the
+          scope read.
         </p>
       )}
       {phase !== "idle" && !reading.problem && <Chain reading={reading} />}

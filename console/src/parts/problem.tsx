@@ -1,5 +1,5 @@
 /** Displays of a view that is loading, is empty, has a remark, or has failed. */
-import { CircleAlert, CircleCheck, TriangleAlert } from "lucide";
+import { CircleAlert, CircleCheck, type IconNode, TriangleAlert } from "lucide";
 import type { ComponentChildren } from "preact";
 import type { Problem } from "../server/problems.ts";
 import { Icon } from "./icon.tsx";
@@ -26,16 +26,18 @@ const NOTE_ICONS = { good: CircleCheck, warn: TriangleAlert, bad: CircleAlert };
 interface NoteProps {
   kind: keyof typeof NOTE_ICONS;
   title?: string;
+  /** In the place of the icon of the kind. */
+  icon?: IconNode;
   /** `alert` for a failure that just happened, `status` for the end of work. */
   role?: "alert" | "status";
   children?: ComponentChildren;
 }
 
 /** A coloured remark: all is right, something needs a look, or something failed. */
-export function Note({ kind, title, role, children }: NoteProps) {
+export function Note({ kind, title, icon = NOTE_ICONS[kind], role, children }: NoteProps) {
   return (
     <div class={`note ${kind}`} role={role}>
-      <Icon of={NOTE_ICONS[kind]} />
+      <Icon of={icon} />
       <div class="note-text">
         {title && <p class="note-title">{title}</p>}
         {children}

@@ -47,15 +47,12 @@ export function ChainView({ threadId, version }: ChainViewProps) {
       <h2>The chain</h2>
       <p class="quiet">
         Every step names the next by the SHA-256 of its bytes, so the hash of the catalog covers
-        everything below it.
+        everything.
       </p>
       {problem && <ProblemNote problem={problem} retry={reload} />}
       {!data && !problem && <Loading what="the manifest" />}
       {data?.head && !data.head.catalog && (
-        <p>
-          Nothing of this thread is certified yet, so no chain leads to it. A flush certifies it:
-          verify the thread above to be offered one.
-        </p>
+        <p>Nothing of this thread is certified yet. Verify the thread above, then flush.</p>
       )}
       {data?.head?.catalog && (
         <>

@@ -30,9 +30,9 @@ export function Elsewhere({ threadId, catalog, backend }: ElsewhereProps) {
       {catalog && (
         <>
           <p>
-            Here the server compares with its own journal. Somebody who does not trust it runs the
-            following on another machine: it reads the blobs itself, and follows the hashes from the
-            catalog down to every value.
+            To check the thread without trusting this server, run this command on another machine.
+            The command reads the blobs itself, and follows the hashes from the catalog to every
+            value.
           </p>
           <Command text={auditCatalog(catalog, threadId, backend)} what="audit command" />
           <p class="hint">
@@ -42,8 +42,8 @@ export function Elsewhere({ threadId, catalog, backend }: ElsewhereProps) {
           </p>
           <h3>Store the manifest</h3>
           <p>
-            A stored manifest is the root of this thread alone: an audit or a recovery begins with
-            it and needs no catalog.
+            A stored manifest is the root of this thread alone: an audit or a recovery can start
+            from the manifest, without a catalog.
           </p>
           <button type="button" onClick={() => setAsking(true)}>
             Store the manifest
@@ -72,7 +72,7 @@ export function Elsewhere({ threadId, catalog, backend }: ElsewhereProps) {
             The server puts the manifest of {oneLine(threadId, 80)} into the blob store as a blob of
             its own, as it is now. Later changes are not in it.
           </p>
-          <p class="quiet">Nothing renews that blob: on Walrus it costs WAL, and ends by itself.</p>
+          <p class="quiet">Nothing renews that blob: on Walrus it costs WAL, and expires.</p>
         </Ask>
       )}
     </section>

@@ -27,7 +27,7 @@ export default function ProofPage() {
         <Title text="Proof of a thread" />
         <Empty title="No thread is named.">
           <p>
-            A thread's page has the button Proof: <a href={threadsLink()}>all threads</a>
+            Open a thread, then choose Proof: <a href={threadsLink()}>all threads</a>
           </p>
         </Empty>
       </>

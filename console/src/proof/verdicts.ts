@@ -4,7 +4,7 @@ import {
   Verdict,
   type VerificationTotal,
 } from "@contract/thread_service_pb.js";
-import { counted } from "../words.ts";
+import { count, counted } from "../words.ts";
 
 /** Kinds of verdicts; kinds that need a person come first. */
 export const KINDS = [Verdict.FAIL, Verdict.UNVERIFIED, Verdict.RETRACTED, Verdict.PASS] as const;
@@ -85,9 +85,9 @@ export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
   const waiting = Number(unverified) - gaps;
   const sentences: string[] = [];
   if (passed > 0n) {
-    sentences.push(
-      `${counted(passed, "checkpoint")}: all stored bytes have the recorded hash, and agree with the manifest and the journal.`,
-    );
+    const matches = "stored byte matches the recorded hashes, the manifest and the journal.";
+    const some = `${counted(passed, "checkpoint")} passed: every ${matches}`;
+    sentences.push(unverified > 0n ? some : `Every ${matches}`);
   }
   if (waiting > 0) {
     sentences.push(
@@ -96,7 +96,7 @@ export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
   }
   if (gaps > 0) {
     sentences.push(
-      `${counted(gaps, "checkpoint")} could not be stored; the reasons are below. The server tries again by itself, and with each flush.`,
+      `${counted(gaps, "checkpoint")} could not be stored; the reasons are below. The server retries by itself, and with each flush.`,
     );
   }
   if (unverified > 0n) {
@@ -112,7 +112,12 @@ export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
       flush: false,
     };
   }
-  return { kind: "good", title: "Verified", sentences, flush: false };
+  return { kind: "good", title: verified(passed), sentences, flush: false };
+}
+
+/** Return the title of a run in which every checkpoint passed. */
+function verified(passed: bigint): string {
+  return `${count(passed)} of ${counted(passed, "checkpoint")} verified`;
 }
 
 function damaged({ passed, failed, chainDetail, journalDetails }: VerificationTotal): Outcome {

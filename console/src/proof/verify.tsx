@@ -1,4 +1,5 @@
 /** Verification: its button, its verdicts so far, and its outcome. */
+import { BadgeCheck } from "lucide";
 import { FlushButton } from "../operations/flush.tsx";
 import { Note, ProblemNote } from "../parts/problem.tsx";
 import { count, counted } from "../words.ts";
@@ -32,13 +33,15 @@ export function VerifySection({ verifying, size }: VerifySectionProps) {
       </div>
       {phase === "idle" && (
         <p class="quiet">
-          The server reads every stored byte of this thread back from the blob store, past every
-          cache, and compares it with the recorded hashes, the manifest and the journal. It changes
+          Reads every stored byte of this thread back from the blob store, past every cache, and
+          compares the bytes with the recorded hashes, the manifest and the journal. Changes
           nothing.
         </p>
       )}
       {isRunning && <Progress done={log.size} size={size} />}
-      <OutcomeNote run={run} onFlushed={start} />
+      <div class="proof-outcome">
+        <OutcomeNote run={run} onFlushed={start} />
+      </div>
       {phase !== "idle" && (
         <ul class="counts" aria-label="Verdicts">
           {KINDS.map((kind) => (
@@ -76,8 +79,8 @@ function OutcomeNote({ run, onFlushed }: { run: Run; onFlushed: () => void }) {
       <>
         <ProblemNote problem={problem} />
         <p>
-          There is no total. The {counted(log.size, "verdict")} below remain valid, and nothing is
-          known about the other checkpoints.
+          Verification did not finish. The {counted(log.size, "verdict")} below remain valid;
+          nothing is known about the other checkpoints.
         </p>
       </>
     );
@@ -100,6 +103,7 @@ function OutcomeNote({ run, onFlushed }: { run: Run; onFlushed: () => void }) {
     <Note
       kind={outcome.kind}
       title={outcome.title}
+      {...(outcome.kind === "good" ? { icon: BadgeCheck } : {})}
       role={outcome.kind === "bad" ? "alert" : "status"}
     >
       {outcome.sentences.map((sentence) => (

@@ -11,10 +11,9 @@ const MODES: Record<SearchMode, string> = {
 };
 
 const METRICS: Record<string, string> = {
-  cosine:
-    "Cosine: 1 less the cosine of the angle between two vectors. 0 is the same direction, 1 is unrelated, 2 is the opposite.",
-  l2: "Euclidean (l2): the length of the difference of two vectors. 0 is the same vector.",
-  bm25: "BM25, turned into a distance from 0 to 1: 0 is near. If most checkpoints have every word, all are near 1.",
+  cosine: "Cosine distance: 0 is the same direction, 1 is unrelated, 2 is the opposite.",
+  l2: "Euclidean distance (l2): 0 is the same vector.",
+  bm25: "BM25 as a distance: 0 is nearest, 1 is farthest.",
 };
 
 /** Return the method of the search, in words. */
@@ -59,7 +58,7 @@ export function leftOut(answer: SearchCheckpointsResponse, limit: number): LeftO
   }
   if (answer.results.length >= limit) {
     conditions.push({
-      what: `Only the nearest ${limit} are shown, as many as were asked for.`,
+      what: `Only the nearest ${limit} are shown.`,
       advice:
         limit < 100
           ? "Raise the limit, or filter by thread, agent or metadata."
@@ -88,7 +87,7 @@ const WARNINGS: Partial<Record<WarningKind, [string, string]>> = {
     "Search by words, or give the server an embedder.",
   ],
   [WarningKind.DAMAGED]: [
-    "What matched was left out, because it was changed behind the server's back.",
+    "Some matches were left out: their rows were changed outside this server.",
     "Find out who else writes to the database, then restore a backup.",
   ],
   [WarningKind.VALUES_SEALED]: [

@@ -24,7 +24,7 @@ export function SearchForm({ question, modes, onAsk }: SearchFormProps) {
   }, []);
   const submit = (event: Event) => {
     event.preventDefault();
-    const problem = draft.q.trim() ? objection(draft) : "Name at least one word to search for.";
+    const problem = draft.q.trim() ? objection(draft) : "Enter at least one word.";
     setWrong(problem);
     if (!problem) {
       onAsk(draft);
@@ -58,20 +58,20 @@ export function SearchForm({ question, modes, onAsk }: SearchFormProps) {
               label="Thread"
               value={draft.thread}
               onInput={(thread) => change({ thread })}
-              hint="Its whole ID."
+              hint="The whole ID."
             />
             <TextField
               label="Agent"
               value={draft.agent}
               onInput={(agent) => change({ agent })}
-              hint="Its whole name."
+              hint="The whole name."
             />
             <TextField
               label="Metadata"
               value={draft.filter}
               placeholder='{"outcome": "success"}'
               onInput={(filter) => change({ filter })}
-              hint="A JSON object: top-level keys and the values that they must equal."
+              hint="A JSON object of top-level keys and their values."
             />
             <Field label="Mode">
               {(id) => (
@@ -80,7 +80,7 @@ export function SearchForm({ question, modes, onAsk }: SearchFormProps) {
                   value={draft.mode}
                   onChange={(event) => change({ mode: event.currentTarget.value })}
                 >
-                  <option value="">best that the server has</option>
+                  <option value="">best available</option>
                   {known.map(([name, , text]) => (
                     <option key={name} value={name}>
                       {text}

@@ -46,17 +46,16 @@ function Head({ words }: { words: string }) {
   return (
     <div class="page-head">
       <Title text="Search" tab={words ? `Search: ${words}` : "Search"} />
-      <span class="quiet">Checkpoints by what happened, nearest first</span>
     </div>
   );
 }
 
 function NoIndex() {
   return (
-    <Empty title="This server does not index, so nothing can be searched.">
+    <Empty title="Search is off on this server.">
       <p>
-        It runs with <code>--no-search</code>. Start it without that flag: it indexes the
-        checkpoints saved in between by itself. Until then, the list of threads has filters for
+        The server runs with <code>--no-search</code>. Start the server without this flag, and it
+        also indexes the checkpoints saved in between. Until then, filter the list of threads by
         state, agent and label.
       </p>
     </Empty>
@@ -93,7 +92,11 @@ function Found({ answer, question, onAgain }: FoundProps) {
   const { results } = answer;
   return (
     <>
-      <h2>{results.length > 0 ? counted(results.length, "checkpoint") : "Nothing found"}</h2>
+      <h2>
+        {results.length > 0
+          ? `${counted(results.length, "checkpoint")}, nearest first`
+          : "Nothing found"}
+      </h2>
       <p class="unseen" role="status">
         {counted(results.length, "checkpoint")} found.
       </p>
@@ -160,7 +163,9 @@ function Nothing({ question }: { question: Question }) {
             Search <a href={searchLink(q)}>everywhere</a>, without the filters.
           </li>
         )}
-        {q.includes('"') && <li>Leave the quotes out: words in quotes must occur exactly so.</li>}
+        {q.includes('"') && (
+          <li>Leave the quotes out: quoted words must occur exactly as written.</li>
+        )}
         {mode && (
           <li>
             Let <a href={searchLink(q, thread, { agent, filter })}>the server choose the mode</a>.
@@ -168,8 +173,8 @@ function Nothing({ question }: { question: Question }) {
         )}
         <li>Use fewer words, or other words for the same thing.</li>
         <li>
-          Threads that were made not searchable, and deleted checkpoints, are never found. Text is
-          found at the checkpoint that added it.
+          Deleted checkpoints and threads that are not searchable are never found. Text is found at
+          the checkpoint that added the text.
         </li>
       </ul>
     </Empty>
@@ -187,9 +192,9 @@ function Advice() {
           Identifiers: <code>PAY-1234</code>
         </li>
         <li>
-          A phrase that must occur exactly so: <code>"approved by legal"</code>
+          An exact phrase: <code>"approved by legal"</code>
         </li>
-        <li>A checkpoint is found by its summary, its plan, and what is new in its state.</li>
+        <li>Search covers summaries, plans and new values of the state.</li>
       </ul>
     </Empty>
   );

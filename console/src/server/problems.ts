@@ -20,20 +20,20 @@ const TITLES: Partial<Record<Code, string>> = {
   [Code.PermissionDenied]: "Not allowed",
   [Code.Unauthenticated]: "Sign in again",
   [Code.Unavailable]: "The server does not answer",
-  [Code.ResourceExhausted]: "Too much at once",
+  [Code.ResourceExhausted]: "Server at capacity",
   [Code.DataLoss]: "Stored data is damaged",
-  [Code.DeadlineExceeded]: "It took too long",
-  [Code.Aborted]: "The thread has changed",
+  [Code.DeadlineExceeded]: "The call took too long",
+  [Code.Aborted]: "Thread changed",
   [Code.AlreadyExists]: "The name is taken",
   [Code.InvalidArgument]: "The server refused the input",
   [Code.FailedPrecondition]: "Not possible now",
 };
 
 const ADVICE: Partial<Record<Code, string>> = {
-  [Code.Unavailable]: "This page tries again by itself. Nothing that is shown was lost.",
+  [Code.Unavailable]: "This page retries by itself. Nothing that is shown was lost.",
   [Code.PermissionDenied]: "Use a token with the scope that the message names.",
   [Code.Unauthenticated]: "Enter a valid token; the page stays as it is.",
-  [Code.ResourceExhausted]: "This page tries again by itself.",
+  [Code.ResourceExhausted]: "This page retries by itself.",
 };
 
 /** Advice for a reason, where it is more specific than the advice for its code. */
@@ -41,7 +41,7 @@ const REASON_ADVICE: Record<string, string> = {
   HEAD_MOVED:
     "Nothing was changed. Close this dialog, look at the latest checkpoint, and decide again.",
   VALUES_MISSING:
-    "The server has these values only in the blob store. Change the state with a client, which sends them again.",
+    "The server has these values only in the blob store. Change the state with a client, which sends the values again.",
   VERSION_TYPE_CHANGED: "Change the state with the program that made the thread.",
   BACKLOG_FULL: "Try again once the server has certified the backlog.",
 };

@@ -165,8 +165,8 @@ export function DeleteSnapshotDialog({ snapshot, onDeleted, onClose }: DeleteSna
       onClose={onClose}
     >
       <p>
-        Deletes snapshot {short(snapshotId)} and what only it keeps. Its threads stay, and so do
-        threads that were restored from it. This cannot be undone.
+        Deletes snapshot {short(snapshotId)} and the data that only this snapshot keeps. Captured
+        and restored threads stay. This cannot be undone.
       </p>
       <Advanced durability={durability} onChange={setDurability} />
     </Ask>

@@ -130,7 +130,7 @@ function Nothing({ session }: { session: string }) {
     <Empty title={`No snapshot of the session “${oneLine(session, 60)}”.`} />
   ) : (
     <Empty title="No snapshots yet.">
-      <p>A snapshot captures several threads at one instant. “Capture threads” makes one.</p>
+      <p>A snapshot captures several threads at one instant.</p>
     </Empty>
   );
 }
