@@ -4,6 +4,8 @@ import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 const whole = new Intl.NumberFormat("en");
 const absolute = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
 const timeOnly = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const minuteOnly = new Intl.DateTimeFormat("en-GB", { timeStyle: "short" });
+const dayOnly = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
 const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
@@ -44,6 +46,21 @@ export function moment(time: Timestamp): string {
 /** Return the time of day of a moment. */
 export function timeOfDay(time: Timestamp): string {
   return timeOnly.format(timestampMs(time));
+}
+
+/** Return the time of day of a moment without seconds. */
+export function minute(time: Timestamp): string {
+  return minuteOnly.format(timestampMs(time));
+}
+
+/** Return the day of a moment without the year. */
+export function day(time: Timestamp): string {
+  return dayOnly.format(timestampMs(time));
+}
+
+/** Return the time between two moments, in milliseconds. */
+export function elapsedMs(from: Timestamp, to: Timestamp): number {
+  return Number(to.seconds - from.seconds) * 1000 + (to.nanos - from.nanos) / 1e6;
 }
 
 /** Return a moment relative to another moment, by default the present: "3 minutes ago". */

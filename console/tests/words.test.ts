@@ -1,6 +1,16 @@
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { expect, test } from "vitest";
-import { age, ago, bytes, counted, duration, oneLine, short, visible } from "../src/words.ts";
+import {
+  age,
+  ago,
+  bytes,
+  counted,
+  duration,
+  elapsedMs,
+  oneLine,
+  short,
+  visible,
+} from "../src/words.ts";
 
 test("counts name one thing or many", () => {
   expect(counted(1n, "thread")).toBe("1 thread");
@@ -59,4 +69,9 @@ test("characters that hide or turn text are shown", () => {
 test("a long ID keeps what tells it from its neighbours", () => {
   expect(short("1f1e92fb-a69d-68ea-b80a-7b5081ae004b")).toBe("1f1e92fb…004b");
   expect(short("brief")).toBe("brief");
+});
+
+test("the time between two moments is exact below a millisecond", () => {
+  const from = { ...timestampFromMs(1999), nanos: 999_500_000 };
+  expect(elapsedMs(from, timestampFromMs(2000))).toBe(0.5);
 });

@@ -1,9 +1,9 @@
-/** A checkpoint in words: its title, its lineage, its tasks. Pure. */
+/** A checkpoint in words: its metadata, its lineage, its tasks. Pure. */
 import type { Checkpoint, Lineage } from "@contract/checkpoint_pb.js";
 import type { PendingWrite } from "@contract/value_pb.js";
 import type { Ref } from "../links.ts";
 import type { Json } from "../parts/json/json.ts";
-import { oneLine, short } from "../words.ts";
+import { short } from "../words.ts";
 import { dataOf, type Parsed, parsed } from "./values.ts";
 
 export interface Metadata {
@@ -23,15 +23,6 @@ export function metadataOf({ metadataJson }: Checkpoint): Metadata {
     return typeof value === "string" || typeof value === "number" ? String(value) : "";
   };
   return { whole, source: member("source"), step: member("step"), runId: member("run_id") };
-}
-
-/** Return what happened at the checkpoint, on one line. */
-export function titleOf(checkpoint: Checkpoint): string {
-  const { summary, ref } = checkpoint;
-  const { step } = metadataOf(checkpoint);
-  return (
-    oneLine(summary) || (step ? `Step ${oneLine(step)}` : oneLine(short(ref?.checkpointId ?? "")))
-  );
 }
 
 const ORIGINS: [keyof Lineage, string][] = [

@@ -3,7 +3,8 @@ import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import { checkpointLink } from "../links.ts";
 import { Badge, Identifier, When } from "../parts/labels.tsx";
 import { oneLine } from "../words.ts";
-import { metadataOf, originsOf, titleOf } from "./describe.ts";
+import { metadataOf, originsOf } from "./describe.ts";
+import { titleOf } from "./step_title.ts";
 
 export function Heading({ checkpoint }: { checkpoint: Checkpoint }) {
   const { ref, label, agentId, parentCheckpointId, createTime } = checkpoint;

@@ -3,7 +3,7 @@ import { View } from "@contract/checkpoint_pb.js";
 import { ArrowLeftRight } from "lucide";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
-import { titleOf } from "../checkpoint/describe.ts";
+import { titleOf } from "../checkpoint/step_title.ts";
 import { checkpointLink, diffLink, type Ref, threadLink, threadsLink } from "../links.ts";
 import { Icon } from "../parts/icon.tsx";
 import { Identifier, When } from "../parts/labels.tsx";
@@ -69,8 +69,7 @@ function SideCard({ title, reference, onPick }: SideCardProps) {
   const [picking, setPicking] = useState(false);
   const { data, problem, reload } = useLoad(
     async (signal) =>
-      (await checkpoints.getCheckpoint({ ref: reference, view: View.ENTRY }, { signal }))
-        .checkpoint,
+      (await checkpoints.getCheckpoint({ ref: reference, view: View.STEP }, { signal })).checkpoint,
     [reference],
   );
   const ref = data?.ref;

@@ -1,7 +1,7 @@
 /** Chooses a checkpoint: one of the newest of a thread, or any checkpoint by its ID. */
 import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
-import { titleOf } from "../checkpoint/describe.ts";
+import { titleOf } from "../checkpoint/step_title.ts";
 import type { Ref } from "../links.ts";
 import { Field, TextField } from "../parts/fields.tsx";
 import { ProblemNote } from "../parts/problem.tsx";
@@ -26,7 +26,7 @@ export function CheckpointPicker({ chosen, confirm, onPick }: PickerProps) {
   const [picked, setPicked] = useState({ ...chosen });
   const { data, problem, reload } = useLoad(
     async (signal) => {
-      const request = { threadId, limit: NEWEST, view: View.ENTRY };
+      const request = { threadId, limit: NEWEST, view: View.STEP };
       const newest: Checkpoint[] = [];
       if (threadId) {
         for await (const checkpoint of wholeCheckpoints(

@@ -23,6 +23,7 @@ const MOST = 50; // steps that are listed in each direction
 const QUIET_SECONDS = 1n; // silence after which a watch has delivered all past events
 
 export interface Family {
+  threadId: string;
   ancestors: LineageStep[];
   descendants: LineageStep[];
   /** Keys of checkpoints that were handed off, as far back as the server keeps events. */
@@ -38,7 +39,7 @@ export function useFamily(threadId: string, version: unknown): Loaded<Family> {
         handOffs(threadId, signal),
       ]);
       const { ancestors, descendants } = lineage;
-      return { ancestors, descendants, handedOff };
+      return { threadId, ancestors, descendants, handedOff };
     },
     [threadId, version, done.value],
   );
@@ -76,6 +77,26 @@ async function handOffs(threadId: string, signal: AbortSignal): Promise<Set<stri
       cursor = base64Decode(oldest) as Uint8Array<ArrayBuffer>;
     }
   }
+}
+
+/** What was made from the checkpoints of a thread, by their keys. */
+export function madeFrom(family: Family | undefined): {
+  forks: Map<string, number>;
+  handedOff: Set<string>;
+} {
+  const forks = new Map<string, number>();
+  const handedOff = new Set(family?.handedOff);
+  for (const { kind, from } of family?.descendants ?? []) {
+    if (from && from.threadId === family?.threadId) {
+      const key = keyOf(from.checkpointNs, from.checkpointId);
+      if (kind === LineageKind.FORK) {
+        forks.set(key, (forks.get(key) ?? 0) + 1);
+      } else if (kind === LineageKind.ADOPTION) {
+        handedOff.add(key);
+      }
+    }
+  }
+  return { forks, handedOff };
 }
 
 const VERBS: Record<LineageKind, string> = {

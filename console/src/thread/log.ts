@@ -1,6 +1,9 @@
 /** The checkpoints of a thread that the page knows, from the listing and the events. */
 import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
 import { EventKind, type ThreadEvent } from "@contract/history_service_pb.js";
+import { titleOf } from "../checkpoint/step_title.ts";
+import { parsed } from "../checkpoint/values.ts";
+import { elapsedMs } from "../words.ts";
 import type { Knot } from "./lanes.ts";
 
 export function keyOf(checkpointNs: string, checkpointId: string): string {
@@ -11,7 +14,7 @@ export interface Entry extends Knot {
   checkpoint: Checkpoint;
   checkpointNs: string;
   checkpointId: string;
-  /** A description of what happened, on one line. */
+  /** What the checkpoint is called, on one line: the nodes that ran, if nodes ran. */
   title: string;
 }
 
@@ -38,6 +41,17 @@ export class ThreadLog {
   newestFirst(): readonly Entry[] {
     this.sorted ??= [...this.entries.values()].sort(newerFirst);
     return this.sorted;
+  }
+
+  /**
+   * Return the time from the save of the parent, or of the step that ran the subgraph, to the save
+   * of a checkpoint, in milliseconds; undefined: the log does not have the parent, or the
+   * clock of the server was set back.
+   */
+  tookMs({ parent, checkpoint }: Entry): number | undefined {
+    const from = parent ? this.entries.get(parent)?.checkpoint.createTime : undefined;
+    const took = from && checkpoint.createTime ? elapsedMs(from, checkpoint.createTime) : -1;
+    return took < 0 ? undefined : took;
   }
 
   /** Add the entry of a checkpoint, unless a later entry is known. */
@@ -121,7 +135,7 @@ function entryOf(checkpoint: Checkpoint): Entry {
     checkpoint,
     checkpointNs,
     checkpointId,
-    title: checkpoint.summary || stepOf(metadata),
+    title: titleOf(checkpoint),
   };
 }
 
@@ -139,19 +153,8 @@ function callerOf(checkpointNs: string, parents: unknown): string | undefined {
 }
 
 /** Return the metadata of a checkpoint; empty if it cannot be read. */
-export function metadataOf(checkpoint: Checkpoint): Record<string, unknown> {
-  try {
-    const metadata: unknown = JSON.parse(new TextDecoder().decode(checkpoint.metadataJson) || "{}");
-    return typeof metadata === "object" && metadata !== null
-      ? (metadata as Record<string, unknown>)
-      : {};
-  } catch {
-    return {};
-  }
-}
-
-function stepOf(metadata: Record<string, unknown>): string {
-  const { step, source } = metadata;
-  const named = typeof step === "number" ? `step ${step}` : "checkpoint";
-  return typeof source === "string" ? `${named} (${source})` : named;
+export function metadataOf({ metadataJson }: Checkpoint): Record<string, unknown> {
+  const metadata = metadataJson.length > 0 ? parsed(metadataJson) : undefined;
+  const json = metadata && "json" in metadata ? metadata.json : null;
+  return typeof json === "object" && json !== null ? { ...json } : {};
 }

@@ -9,7 +9,6 @@ import {
   originsOf,
   taskName,
   tasksOf,
-  titleOf,
 } from "../../src/checkpoint/describe.ts";
 import { versionText } from "../../src/checkpoint/values.ts";
 import type { Json } from "../../src/parts/json/json.ts";
@@ -18,7 +17,7 @@ function bytes(json: Json): Uint8Array<ArrayBuffer> {
   return new TextEncoder().encode(JSON.stringify(json));
 }
 
-type Fields = Partial<Pick<Checkpoint, "summary" | "metadataJson">> & {
+type Fields = Partial<Pick<Checkpoint, "metadataJson">> & {
   lineage?: { forkedFrom: string };
 };
 
@@ -30,13 +29,6 @@ function write(taskId: string, taskPath: string, channel: string, json: Json): P
   const content = { case: "value" as const, value: { type: "json", data: bytes(json) } };
   return create(PendingWriteSchema, { taskId, taskPath, channel, content });
 }
-
-test("a checkpoint is titled by its summary, its step or its ID", () => {
-  const metadataJson = bytes({ step: -1 });
-  expect(titleOf(checkpoint({ summary: "two\nlines", metadataJson }))).toBe("two lines");
-  expect(titleOf(checkpoint({ metadataJson }))).toBe("Step -1");
-  expect(titleOf(checkpoint({}))).toBe("1f1e931f…6db8");
-});
 
 test("metadata that is not JSON is told, and nothing is taken from it", () => {
   const { whole, step } = metadataOf(checkpoint({ metadataJson: new Uint8Array([123]) }));

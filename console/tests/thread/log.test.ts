@@ -5,18 +5,14 @@ import { EventKind, ThreadEventSchema } from "@contract/history_service_pb.js";
 import { expect, test } from "vitest";
 import { keyOf, ThreadLog } from "../../src/thread/log.ts";
 
-function saved(
-  checkpointId: string,
-  seq: number,
-  more: { label?: string; metadataJson?: Uint8Array } = {},
-): Checkpoint {
-  return create(CheckpointSchema, {
+function saved(checkpointId: string, seq: number, more: Partial<Checkpoint> = {}): Checkpoint {
+  const checkpoint = create(CheckpointSchema, {
     ref: { threadId: "t", checkpointNs: "", checkpointId },
     seq: BigInt(seq),
     durability: Durability.JOURNALED,
     createTime: timestampFromMs(1),
-    ...more,
   });
+  return Object.assign(checkpoint, more);
 }
 
 function event(kind: EventKind, seq: number, checkpoint?: Checkpoint, incarnation = 1n) {
@@ -93,11 +89,26 @@ test("a subgraph's first checkpoint leads to the one that ran it", () => {
     }),
   );
   const [entry] = log.newestFirst();
-  expect(entry).toMatchObject({ parent: keyOf("", "1"), aside: true, title: "step 2" });
+  expect(entry).toMatchObject({ parent: keyOf("", "1"), aside: true, title: "Step 2" });
 });
 
 test("metadata that cannot be read is not an obstacle", () => {
   const log = new ThreadLog();
   log.put(saved("1", 1, { metadataJson: new Uint8Array([0xff]) }));
-  expect(log.newestFirst()[0]?.title).toBe("checkpoint");
+  expect(log.newestFirst()[0]?.title).toBe("1");
+});
+
+test("a step took the time since the save of its parent, if both are known", () => {
+  const log = new ThreadLog();
+  log.put(saved("1", 1, { createTime: timestampFromMs(1000) }));
+  log.put(saved("2", 2, { parentCheckpointId: "1", createTime: timestampFromMs(1120) }));
+  log.put(saved("3", 3, { parentCheckpointId: "pruned", createTime: timestampFromMs(1500) }));
+  log.put(saved("4", 4, { parentCheckpointId: "2", createTime: timestampFromMs(900) }));
+  const took = log.newestFirst().map((entry) => [entry.checkpointId, log.tookMs(entry)]);
+  expect(took).toEqual([
+    ["4", undefined],
+    ["3", undefined],
+    ["2", 120],
+    ["1", undefined],
+  ]);
 });

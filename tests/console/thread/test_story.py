@@ -64,10 +64,10 @@ def test_a_newcomer_finds_the_fault_goes_back_answers_and_hands_off(
     expect(panel).to_contain_text("Failed")
     expect(panel).to_contain_text("UnicodeDecodeError")
     wrong = tree.get_by_role("option", selected=True)
-    expect(wrong).to_contain_text("survey ran")
+    expect(wrong).to_contain_text("survey")
 
     # Fork before it.
-    hands.pick(tree, tree.get_by_role("option").filter(has_text="step 0: step finished").last)
+    hands.pick(tree, tree.get_by_role("option").filter(has_text="Start").last)
     expect(panel.get_by_role("heading", level=2)).to_contain_text("step 0")
     hands.press(panel.get_by_role("button", name="Fork from here"))
     hands.write(page.get_by_label("ID of the new thread"), repaired)
@@ -88,7 +88,7 @@ def test_a_newcomer_finds_the_fault_goes_back_answers_and_hands_off(
     finished = program.go_on()
     assert finished["decision"] == demo.ANSWER
     newest = tree.get_by_role("option").first
-    expect(newest).to_contain_text("publish ran")
+    expect(newest).to_contain_text("publish")
 
     # Hand the result off.
     hands.pick(tree, newest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -74,16 +75,51 @@ def test_the_tree_shows_subgraphs_forks_and_hand_offs(
     look.open(f"/thread?id={demo.FINISHED}")
     tree = look.page.get_by_role("listbox")
     expect(tree).to_have_attribute("aria-label", f"{len(entries)} checkpoints, newest first")
-    expect(rows(look).first).to_contain_text("publish ran")
+    expect(rows(look).first).to_contain_text("publish")
     expect(tree.get_by_text("1 fork")).to_be_visible()
     expect(tree.get_by_text("handed off")).to_be_visible()
     expect(tree.locator("path.aside").first).to_be_attached()
     family = look.page.get_by_role("region", name="Family")
     expect(family.get_by_role("link", name=demo.FORKED)).to_be_visible()
     expect(family.get_by_role("link", name=demo.ADOPTED)).to_be_visible()
-    look.page.get_by_label("Graph", exact=True).select_option("the graph alone")
+    look.page.get_by_label("Graph", exact=True).select_option("Graph alone")
     roots = [entry for entry in entries if not entry.checkpoint_ns]
     expect(tree).to_have_attribute("aria-label", f"{len(roots)} checkpoints, newest first")
+
+
+def test_a_row_tells_the_step_in_columns(look: Look, demo: Any) -> None:
+    look.open(f"/thread?id={demo.FINISHED}")
+    approve = rows(look).filter(has_text="approve").first
+    expect(approve.locator(".tree-name")).to_have_text("approve")
+    expect(approve.locator(".chip").first).to_have_text("current_plan")
+    expect(approve.locator(".tree-step")).to_have_text("step 13")
+    expect(approve.locator(".tree-took")).to_have_text(re.compile(r"^\+\d+\.\d\d s$"))
+    expect(approve).to_contain_text("label approved")
+    expect(rows(look).filter(has_text="asked a person")).to_have_count(1)
+    compose = rows(look).filter(has_text="compose").first
+    expect(compose.locator(".tree-title")).to_have_text("editor › compose")
+    # The whole run took less than a minute: there is one time for it, or two.
+    minutes = {text for text in look.page.locator(".tree-clock").all_inner_texts() if text}
+    assert 1 <= len(minutes) <= 2
+
+
+def test_what_a_thread_waits_for_or_failed_with_leads_to_where(look: Look, demo: Any) -> None:
+    look.open(f"/thread?id={demo.WAITING}")
+    line = look.page.locator(".attention")
+    expect(line).to_contain_text("Waits for an answer in approve")
+    expect(line).to_contain_text("Publish it?")
+    rows(look).nth(4).click()
+    line.get_by_role("link", name="Show the question").click()
+    expect(rows(look).first).to_have_attribute("aria-selected", "true")
+    # The graph failed in a node that runs a subgraph; the node of the subgraph is what failed.
+    look.open(f"/thread?id={demo.BROKEN}")
+    expect(line).to_contain_text("Failed in reader › load: UnicodeDecodeError")
+    expect(line).to_contain_text("'invalid start byte'")
+    line.get_by_role("link", name="Show where").click()
+    inner = look.page.locator(f"{ROWS}[aria-selected=true]")
+    expect(inner.locator(".tree-title")).to_have_text("reader › Start")
+    expect(inner).to_contain_text("failed in load: UnicodeDecodeError")
+    expect(look.page.locator(".problem")).to_contain_text("Failed in load: UnicodeDecodeError")
 
 
 def test_a_checkpoint_has_an_address_and_keys_move_on(
@@ -105,7 +141,7 @@ def test_a_checkpoint_has_an_address_and_keys_move_on(
     expect(tree).to_have_attribute("aria-label", f"{count} checkpoints, newest first")
     tree.focus()
     look.page.keyboard.press("End")
-    expect(look.page.locator(f"{ROWS}[aria-selected=true]")).to_contain_text("input received")
+    expect(look.page.locator(f"{ROWS}[aria-selected=true]")).to_contain_text("Input")
 
 
 def test_what_is_saved_appears_and_then_is_certified(look: Look, server: ConsoleServer) -> None:
