@@ -14,6 +14,7 @@ from tests.console.conftest import ConsoleServer
 from tuskpoint import Client, TuskPointSaver
 
 ROWS = "[role=option][aria-posinset]"
+INSIDE = "\u203a"  # between the node that runs a subgraph and a node of the subgraph
 
 
 def rows(look: Look) -> Any:
@@ -97,7 +98,7 @@ def test_a_row_tells_the_step_in_columns(look: Look, demo: Any) -> None:
     expect(approve).to_contain_text("label approved")
     expect(rows(look).filter(has_text="asked a person")).to_have_count(1)
     compose = rows(look).filter(has_text="compose").first
-    expect(compose.locator(".tree-title")).to_have_text("editor › compose")
+    expect(compose.locator(".tree-title")).to_have_text(f"editor {INSIDE} compose")
     # The whole run took less than a minute: there is one time for it, or two.
     minutes = {text for text in look.page.locator(".tree-clock").all_inner_texts() if text}
     assert 1 <= len(minutes) <= 2
@@ -113,11 +114,11 @@ def test_what_a_thread_waits_for_or_failed_with_leads_to_where(look: Look, demo:
     expect(rows(look).first).to_have_attribute("aria-selected", "true")
     # The graph failed in a node that runs a subgraph; the node of the subgraph is what failed.
     look.open(f"/thread?id={demo.BROKEN}")
-    expect(line).to_contain_text("Failed in reader › load: UnicodeDecodeError")
+    expect(line).to_contain_text(f"Failed in reader {INSIDE} load: UnicodeDecodeError")
     expect(line).to_contain_text("'invalid start byte'")
     line.get_by_role("link", name="Show where").click()
     inner = look.page.locator(f"{ROWS}[aria-selected=true]")
-    expect(inner.locator(".tree-title")).to_have_text("reader › Start")
+    expect(inner.locator(".tree-title")).to_have_text(f"reader {INSIDE} Start")
     expect(inner).to_contain_text("failed in load: UnicodeDecodeError")
     expect(look.page.locator(".problem")).to_contain_text("Failed in load: UnicodeDecodeError")
 
