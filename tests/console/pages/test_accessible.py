@@ -11,7 +11,8 @@ from tests.console.conftest import ConsoleServer
 from tuskpoint import Client
 
 Scheme = Literal["light", "dark"]
-LOOKS: tuple[tuple[int, int, Scheme], ...] = ((1280, 850, "light"), (375, 760, "dark"))
+SIZES = ((1280, 850), (375, 760))
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +29,13 @@ def named(server: ConsoleServer, demo: Any) -> dict[str, str]:
 
 
 def everywhere(look: Look, part: str = "") -> None:
-    """Run axe on the page, or a part of it: on a wide screen in light, on a phone in dark."""
-    for width, height, scheme in LOOKS:
+    """Run axe on the page, or a part of it: on a wide screen and a phone, in light and dark."""
+    for width, height in SIZES:
         look.page.set_viewport_size({"width": width, "height": height})
-        look.page.emulate_media(color_scheme=scheme)
         look.fits()
-        look.accessible(part)
+        for scheme in SCHEMES:
+            look.page.emulate_media(color_scheme=scheme)
+            look.accessible(part)
 
 
 @pytest.mark.parametrize(

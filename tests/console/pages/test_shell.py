@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,15 +16,19 @@ from tests.console.asking_agent import Agent
 from tests.console.browser import Look, looking
 from tests.console.conftest import ConsoleServer, Looking
 
-# Text beside the focused element that its focus ring covers.
+# Text beside the focused element that its focus ring covers, or that there is no ring.
 COVERED = """() => {
     const element = document.activeElement;
+    // Between the last element and the first; and a link that lies over the header on purpose.
+    if (element.matches("body, .skip")) return [];
     const style = getComputedStyle(element);
-    if (style.outlineStyle === "none") return [];
+    if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 2) {
+        return [`${element.outerHTML.slice(0, 80)} has no ring`];
+    }
     // Letters begin a pixel inside of their box.
     const ring = parseFloat(style.outlineOffset) + parseFloat(style.outlineWidth) - 1;
     const box = element.getBoundingClientRect();
-    const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     const covered = [];
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
         const parent = text.parentElement;
@@ -187,9 +192,15 @@ def test_a_menu_closes_on_escape_on_a_click_beside_it_and_under_dialogs(
         ("/thread?id={thread}&tab=writes", ".value"),
         ("/search?q=approval&agent=a", ".search-filters"),
         ("/adopt", "textarea"),
+        ("/proof?thread={thread}", ".chain"),
+        ("/diff?from={thread}&to={thread}", ".diff-sides"),
+        ("/snapshots", ".empty"),
+        ("/operations", ".operations"),
     ],
 )
-def test_the_focus_ring_covers_no_text(look: Look, demo: Any, path: str, shown: str) -> None:
+def test_the_focus_ring_is_seen_and_covers_no_text(
+    look: Look, demo: Any, path: str, shown: str
+) -> None:
     look.open(path.format(thread=demo.WAITING))
     look.page.locator(shown).first.wait_for()
     covered: set[str] = set()
@@ -233,12 +244,40 @@ def test_the_header_the_content_and_the_rows_begin_in_lines(
         look.open("/threads")
         look.page.locator("a.row").first.wait_for()
         assert left(look, ".brand") == left(look, "h1")
+        assert left(look, ".brand") <= 24 or width > 1440
+        assert look.page.locator("header").bounding_box()["height"] == 48
         assert left(look, ".card h2") == left(look, "a.row")
         ends = look.page.evaluate(
             "['.header-side', 'main .card'].map("
             "(part) => document.querySelector(part).getBoundingClientRect().right)"
         )
         assert ends[0] == ends[1]
+
+
+def test_one_button_changes_the_theme_and_the_choice_is_kept(look: Look, demo: Any) -> None:
+    look.page.emulate_media(color_scheme="dark")
+    look.open("/threads")
+    button = look.page.get_by_role("banner").get_by_role("button", name="Theme")
+    backgrounds = {}
+    for theme in ("system", "light", "dark"):
+        expect(button).to_have_accessible_name(re.compile(f"^Theme: {theme}"))
+        backgrounds[theme] = look.page.evaluate(
+            "getComputedStyle(document.documentElement).backgroundColor"
+        )
+        button.press("Enter")
+    assert backgrounds["system"] == backgrounds["dark"] != backgrounds["light"]
+    button.click()
+    look.page.reload()
+    expect(button).to_have_accessible_name(re.compile("^Theme: light"))
+
+
+def test_the_icon_of_the_tab_is_the_mark_of_the_header(look: Look) -> None:
+    look.open("/threads")
+    mark = look.page.locator(".brand img")
+    expect(mark).to_be_visible()
+    icon = look.page.locator("link[rel=icon]").get_attribute("href")
+    assert mark.get_attribute("src") == icon
+    assert look.page.request.get(f"{look.address}{icon}").headers["content-type"] == "image/svg+xml"
 
 
 def test_a_hash_is_shown_once(look: Look, demo: Any) -> None:
