@@ -112,6 +112,19 @@ async def test_a_bundle_is_a_change_that_has_to_be_stored(journal: Journal) -> N
     ]
 
 
+@pytest.mark.usefixtures("thread")
+async def test_an_event_names_the_checkpoint_that_was_handed_off(journal: Journal) -> None:
+    await journal.save_checkpoint(TENANT, draft("2", "1"))
+    for name, checkpoint_id in (("one", "1"), ("two", "2"), ("one", "1")):
+        await keep(journal, name, of=key(checkpoint_id))
+    changed = await journal.events.after(TENANT, "t", 0, 10)
+    assert [(event.kind, event.key.checkpoint_id) for event in changed.events[2:]] == [
+        (EventKind.HANDED_OFF, ""),  # repeated by the last
+        (EventKind.HANDED_OFF, "2"),
+        (EventKind.HANDED_OFF, "1"),
+    ]
+
+
 # --- repeated hand-offs ----------------------------------------------------------------
 
 

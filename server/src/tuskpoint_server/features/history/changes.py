@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from ...core.threads import Event, EventKind
 from ...journal.database.binding import Binder, binder_of, equal
 from ...journal.database.database import Database, Waiter
 from ...journal.database.thread_rows import ThreadRow, find_thread
-from ...journal.sql.schema import changes
+from ...journal.sql.schema import changes, handoffs
 from ...journal.sql.statements import SqlRow, Statement, of_thread
 
 
@@ -40,6 +40,28 @@ _AFTER = Statement(
     .order_by(changes.c.seq)
     .limit(bindparam("max_rows"))
 )
+# A change without content has no checkpoint, or a flush would store the checkpoint again.
+_HANDED_OFF = Statement(
+    select(handoffs.c.seq, handoffs.c.checkpoint_ns, handoffs.c.checkpoint_id).where(
+        of_thread(handoffs),
+        handoffs.c.seq.between(bindparam("first"), bindparam("last")),
+    )
+)
+
+
+def _handed_off(
+    connection: Connection, thread: ThreadRow, rows: Sequence[SqlRow]
+) -> Mapping[int, CheckpointKey]:
+    """Return the checkpoints of hand-offs by the numbers of their changes.
+
+    A hand-off that a later one repeated is missing: the later change has its checkpoint.
+    """
+    numbers = [row[2] for row in rows if row[1] == EventKind.HANDED_OFF]
+    if not numbers:
+        return {}
+    bounds = {"first": numbers[0], "last": numbers[-1]}
+    rows_of_handoffs = _HANDED_OFF.run(connection, of_thread=thread.number, **bounds).fetchall()
+    return {seq: CheckpointKey(thread.thread_id, *place) for seq, *place in rows_of_handoffs}
 
 
 def _check(
@@ -89,12 +111,13 @@ class Events:
                 return NewEvents((), 0)
             parameters = {"of_thread": thread.number, "after": position, "max_rows": limit}
             rows = _AFTER.run(connection, **parameters).fetchall()
+            handed_off = _handed_off(connection, thread, rows)
             events = tuple(
                 Event(
                     EventKind(kind),
                     seq,
                     incarnation,
-                    CheckpointKey(thread_id, *place),
+                    handed_off.get(seq) or CheckpointKey(thread_id, *place),
                     deleted,
                     at_us,
                 )
