@@ -24,7 +24,7 @@ from tuskpoint_server.commands.startup.retention_file import parse_rules
 from tuskpoint_server.core import items, lineage, state
 from tuskpoint_server.core.credentials import is_safe_url
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.json_view import excerpts, views
+from tuskpoint_server.core.json_view import excerpts, step_facts, views
 from tuskpoint_server.core.model import Value
 from tuskpoint_server.core.process import ConfigError
 from tuskpoint_server.features import cursors as positions
@@ -40,13 +40,13 @@ _OF_ITEMS = (Reason.METADATA_NOT_JSON, Reason.INVALID_FIELD)
 
 @target(seeds.msgpack)
 def msgpack_value(data: bytes) -> None:
-    """Parse a value in msgpack. No bytes may make its view, its excerpts or its text fail."""
+    """Parse a value in msgpack. No bytes may make its view, excerpts, text or facts fail."""
     _value("msgpack", data)
 
 
 @target(seeds.json_values, Form.JSON)
 def json_value(data: bytes) -> None:
-    """Parse a value in JSON. No text may make its view, its excerpts or its text fail."""
+    """Parse a value in JSON. No text may make its view, excerpts, text or facts fail."""
     _value("json", data)
 
 
@@ -63,6 +63,10 @@ def _value(kind: str, data: bytes) -> None:
     excerpts.new_part(half, value)
     excerpts.join_values([value, half])
     body_of([("a", value), ("current_plan", value)], frozenset({"b"}), 200)
+    for read in (step_facts.questions, step_facts.failure, step_facts.tokens):
+        read(value)
+    step_facts.send_nodes(value)
+    step_facts.is_complete(value, "a+b")
 
 
 @target(seeds.metadata, Form.JSON)

@@ -23,30 +23,46 @@ const (
 
 // The step that led to a checkpoint, and the tasks that start at the
 // checkpoint. Each list of names has distinct names, sorted by Unicode code
-// point, at most 100.
+// point, at most 100. Names and IDs of more than 512 characters are left out.
 type Step struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Nodes that ran in the step: the nodes that have seen the versions before the
-	// newest versions (`CheckpointState.versions_seen`), and the nodes of the
-	// `Send`s that the parent holds. Empty for a checkpoint that holds an input or
-	// an update from outside, and for a framework without `versions_seen`.
+	// Nodes that ran in the step, if `source` in the metadata is `loop`: nodes that
+	// have seen newer versions than at the parent
+	// (`CheckpointState.versions_seen`), and the nodes of the `Send`s that the
+	// parent holds. If the server does not have the parent: nodes that have seen
+	// the version before the newest version. If a run saves only its last
+	// checkpoint, the list has the nodes of all steps of the run that an edge
+	// started. Empty for a checkpoint that holds an input or an update from
+	// outside, for a rollback, and for a framework without `versions_seen`.
 	Nodes []string `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// Channels that the step changed (`CheckpointState.updated_channels`; else the
-	// channels with the newest version). Channels that schedule nodes are left out:
-	// names that begin with `__`, `branch:`, `start:` or `join:`.
+	// Channels that the step changed: channels with another version than at the
+	// parent. If the server does not have the parent:
+	// `CheckpointState.updated_channels`, else the channels with the newest
+	// version. Channels that schedule nodes are left out: names that begin with
+	// `__`, `branch:`, `start:` or `join:`.
 	ChangedChannels []string `protobuf:"bytes,2,rep,name=changed_channels,json=changedChannels,proto3" json:"changed_channels,omitempty"`
 	// Nodes that the graph runs next: nodes that have not seen the newest version
 	// of their channel `branch:to:NODE`, nodes whose channel `join:A+B:NODE` is
-	// complete, and the nodes of the `Send`s that the checkpoint holds.
+	// complete, the nodes of the `Send`s that the checkpoint holds, and the nodes
+	// of the checkpoint's pending writes.
+	//
+	// These are the names in LangGraph's `StateSnapshot.next` of a state history,
+	// with three differences: the list has the nodes that a `Command` with `goto`
+	// started; the list lacks `__start__`; and it lacks a node that another
+	// channel starts, such as the function of an `entrypoint`, until a task of the
+	// node writes. Checkpoints of LangGraph before 0.3 (`schema_version` 1 and 2)
+	// name the nodes of pending writes and of `Send`s only.
 	NextNodes []string `protobuf:"bytes,3,rep,name=next_nodes,json=nextNodes,proto3" json:"next_nodes,omitempty"`
 	// Questions of tasks that started at the checkpoint, ordered as
-	// `PendingWrite` says, at most 20.
+	// `PendingWrite` says, at most 20. If there are more, questions without an
+	// answer come first.
 	Questions []*Question `protobuf:"bytes,4,rep,name=questions,proto3" json:"questions,omitempty"`
-	// Failures of tasks that started at the checkpoint, in the same order, at most
-	// 20.
+	// Failures of tasks that started at the checkpoint, ordered as `PendingWrite`
+	// says, at most 20.
 	Failures []*Failure `protobuf:"bytes,5,rep,name=failures,proto3" json:"failures,omitempty"`
-	// Tokens that the messages which the step wrote report. Absent if no message
-	// reports tokens.
+	// Tokens that the messages which the step wrote report. A message that a task
+	// writes again counts again. Absent if no message reports tokens, or if the
+	// step wrote more than 4 MiB.
 	Tokens        *TokenUsage `protobuf:"bytes,6,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -129,13 +145,16 @@ type Question struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// ID of the interrupt; empty if the framework gave no ID.
 	InterruptId string `protobuf:"bytes,1,opt,name=interrupt_id,json=interruptId,proto3" json:"interrupt_id,omitempty"`
-	// Node of the task; empty if the server cannot tell.
+	// Node of the task; empty if the server cannot tell. The task path of the
+	// pending write names the node. Without a path, as in LangGraph.js, the server
+	// can tell if the checkpoint starts one node.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	// Text of the question, at most 1,024 bytes of UTF-8: the value if the value
 	// is a string; else the first string under `question`, `message`, `prompt`,
-	// `query`, `text`, `title` or `description`; else the value as JSON, as in
-	// `VIEW_JSON`. A longer text loses its end. Empty if the server cannot read
-	// the value.
+	// `query`, `text`, `title` or `description`, in the value, in each object of a
+	// list, or in each object of a list under `action_requests`; else the value as
+	// JSON, as in `VIEW_JSON`. A longer text loses its end. Empty if the server
+	// cannot read the value.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
 	// Whether the task has an answer, or ended.
 	Answered      bool `protobuf:"varint,4,opt,name=answered,proto3" json:"answered,omitempty"`
@@ -204,7 +223,7 @@ func (x *Question) GetAnswered() bool {
 // The failure of a task.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Node of the task; empty if the server cannot tell.
+	// Node of the task, as in `Question`; empty if the server cannot tell.
 	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	// Type of the error, such as `ValueError`; empty if the value has no type.
 	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
@@ -270,9 +289,9 @@ func (x *Failure) GetMessage() string {
 // Tokens that messages report as `usage_metadata`, as LangChain's messages do.
 type TokenUsage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Tokens of prompts.
+	// Tokens of prompts, at most 2^53 - 1.
 	InputTokens uint64 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
-	// Tokens of answers.
+	// Tokens of answers, at most 2^53 - 1.
 	OutputTokens  uint64 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -63,3 +63,21 @@ def opened_journal(config: Config) -> Iterator[tuple[Any, str]]:
     with closing(opened) as journal:
         yield journal, "%s" if url else "?"
         journal.commit()
+
+
+async def ids_of(stream: Any) -> tuple[list[str], str]:
+    """Return the IDs of the checkpoints in a stream, and the message of the stream's error."""
+    checkpoint_ids: list[str] = []
+
+    async def read() -> None:
+        async for frame in stream:
+            checkpoint_ids.extend(
+                [frame.checkpoint.ref.checkpoint_id] if frame.HasField("checkpoint") else []
+            )
+
+    try:
+        await read()
+    except grpc.aio.AioRpcError:
+        error = await stream.code(), await stream.details()
+        return checkpoint_ids, error[1] if error[0] is grpc.StatusCode.DATA_LOSS else f"not {error}"
+    return checkpoint_ids, ""

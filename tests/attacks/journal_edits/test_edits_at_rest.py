@@ -18,7 +18,13 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.attacks.journal_edits.edited_server import Services, name, opened_journal, serving
+from tests.attacks.journal_edits.edited_server import (
+    Services,
+    ids_of,
+    name,
+    opened_journal,
+    serving,
+)
 from tests.integration.moving.commands import run
 from tests.kit.messages import channel, incompressible, ref, refused, save_request, write
 from tuskpoint.v1 import (
@@ -92,24 +98,6 @@ class Running(Services):
 
     async def verified(self) -> list[str]:
         return (await self.verification())[0]
-
-
-async def ids_of(stream: Any) -> tuple[list[str], str]:
-    """Return the IDs of the checkpoints in a stream, and the message of the stream's error."""
-    checkpoint_ids: list[str] = []
-
-    async def read() -> None:
-        async for frame in stream:
-            checkpoint_ids.extend(
-                [frame.checkpoint.ref.checkpoint_id] if frame.HasField("checkpoint") else []
-            )
-
-    try:
-        await read()
-    except grpc.aio.AioRpcError:
-        error = await stream.code(), await stream.details()
-        return checkpoint_ids, error[1] if error[0] is grpc.StatusCode.DATA_LOSS else f"not {error}"
-    return checkpoint_ids, ""
 
 
 def running(config: Config) -> AbstractAsyncContextManager[Running]:

@@ -93,6 +93,7 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         for view in (checkpoint_pb2.VIEW_FULL, checkpoint_pb2.VIEW_JSON)
         for source in (checkpoint_pb2.SOURCE_ANY, checkpoint_pb2.SOURCE_BLOB)
     ]
+    reads += [(place, checkpoint_pb2.VIEW_STEP, checkpoint_pb2.SOURCE_ANY) for place, *_ in reads]
     saves = [
         save_request(names.checkpoint, [channel("x", digest=names.digest)], thread_id="fresh"),
         save_request(
@@ -130,6 +131,7 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         ],
         methods.LIST_CHECKPOINTS.path: [
             cpb.ListCheckpointsRequest(thread_id=names.thread),
+            cpb.ListCheckpointsRequest(thread_id=names.thread, view=checkpoint_pb2.VIEW_STEP),
             cpb.ListCheckpointsRequest(thread_id=names.thread, before=names.checkpoint),
             cpb.ListCheckpointsRequest(thread_id=names.deleted_thread),
             cpb.ListCheckpointsRequest(checkpoint_id=names.checkpoint),

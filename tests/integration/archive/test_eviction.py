@@ -142,6 +142,36 @@ async def test_entries_need_no_blob(
     assert without_place([head.checkpoint]) == [thread[-1]]
 
 
+async def test_a_step_says_nothing_of_evicted_values(
+    checkpoints: CheckpointServiceAsyncStub, admin: AdminServiceAsyncStub
+) -> None:
+    report = b'{"usage_metadata": {"input_tokens": 5, "output_tokens": 2}}'
+    for number in range(3):
+        request = step(number)
+        path = "~__pregel_pull, agent"
+        request.checkpoint.metadata_json = b'{"source": "loop"}'
+        del request.writes[:]
+        request.writes.extend(
+            write(
+                "task", name, value=value_pb2.Value(type="json", data=data), task_path=path, idx=at
+            )
+            for at, (name, data) in enumerate([("__interrupt__", b'"Publish?"'), ("log", report)])
+        )
+        await checkpoints.SaveCheckpoint(request)
+
+    async def steps() -> list[tuple[str, str, int]]:
+        return [
+            (question.node, question.text, checkpoint.step.tokens.input_tokens)
+            for checkpoint in await everything(checkpoints, view=checkpoint_pb2.VIEW_STEP)
+            for question in checkpoint.step.questions
+        ]
+
+    told = [("agent", "Publish?", 5), ("agent", "Publish?", 5), ("agent", "Publish?", 0)]
+    assert await steps() == told
+    await flush_and_evict(admin, len(LARGE))
+    assert await steps() == [("agent", "Publish?", 0), ("agent", "", 0), ("agent", "", 0)]
+
+
 async def test_a_copy_of_an_evicted_thread(
     checkpoints: CheckpointServiceAsyncStub,
     threads: ThreadServiceAsyncStub,

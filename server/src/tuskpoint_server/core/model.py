@@ -256,12 +256,21 @@ class Failure:
     message: str
 
 
+MAX_TOKENS = 2**53 - 1
+"""Greatest number of tokens: a double is exact up to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
     """Tokens that messages report."""
 
     input_tokens: int
     output_tokens: int
+
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        input_tokens = self.input_tokens + other.input_tokens
+        output_tokens = self.output_tokens + other.output_tokens
+        return TokenUsage(min(input_tokens, MAX_TOKENS), min(output_tokens, MAX_TOKENS))
 
 
 @dataclass(frozen=True, slots=True)

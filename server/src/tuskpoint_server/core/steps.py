@@ -1,13 +1,14 @@
-"""The step that led to a checkpoint, by the versions in the checkpoint's state.
+"""The step that led to a checkpoint, by the versions in its state and the state of its parent.
 
-LangGraph gives all channels that a step changes the version after the newest version, and notes for
-each node the versions that the node has seen (`langgraph.pregel._algo.apply_writes`). So a state
-says which nodes ran and which nodes come next.
+LangGraph gives each channel that a step changes a new version, and notes for each node that runs
+the versions that the node sees (`langgraph.pregel._algo.apply_writes`). So two states say which
+nodes ran between them, and one state says which nodes come next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 
@@ -19,115 +20,175 @@ SENDS = "__pregel_tasks"
 MAX_NAMES = 100
 """Most names in a list of a step."""
 
+MAX_NAME = 512
+"""Most characters of a name or an ID; a longer name says nothing."""
+
 MAX_TASKS = 20
 """Most questions, and most failures, of a step."""
 
-_BRANCH, _JOIN = "branch:to:", "join:"
-_OF_FRAMEWORK = ("__", "branch:", "start:", _JOIN)
+_BRANCH, _JOIN, _HIDDEN = "branch:to:", "join:", "__"
+_STARTING = (_BRANCH, _JOIN, SENDS)
+_OF_FRAMEWORK = (_HIDDEN, "branch:", "start:", _JOIN)
+_NO_VERSION = value_pb2.Version()
+_FIRST_WITH_BRANCHES = 3
+"""First version of states in which `branch:to:` channels tell all edges; 0 means another framework."""
+
+_PULL, _PUSH, _HANDLER = "~__pregel_pull, ", "~__pregel_push, ", ", node_error_handler, 0000000000"
 
 
-def listed(names: Collection[str]) -> tuple[str, ...]:
+def listed(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of a list of a step."""
-    return tuple(sorted(names)[:MAX_NAMES])
+    return tuple(sorted(name for name in names if len(name) <= MAX_NAME)[:MAX_NAMES])
 
 
-def newest_version(state: checkpoint_pb2.CheckpointState) -> int:
-    """Return the counter of the newest version of a state's channels; -1 without versions."""
-    return max(map(_counter_of, state.channels), default=-1)
+class Trigger(NamedTuple):
+    """A channel that starts a node, if the value of the channel says so.
 
-
-def pulled_nodes(state: checkpoint_pb2.CheckpointState, newest: int) -> set[str]:
-    """Return the nodes that channels started in the step that led to a state.
-
-    They have seen the versions that were the newest before the step. Nodes that a `Send` started
-    see no version.
+    `awaited`: names of the nodes that a barrier waits for, joined by "+"; empty for an edge.
     """
-    if newest < 2:
-        return set()
-    return {
-        node
-        for node, seen in state.versions_seen.items()
-        if not node.startswith("__") and newest - 1 in map(_counter, seen.channels.values())
-    }
+
+    node: str
+    awaited: str
+    channel: value_pb2.Channel
 
 
-def has_run_sends(state: checkpoint_pb2.CheckpointState, newest: int) -> bool:
-    """Return whether the step that led to a state may have run the `Send`s of the parent.
+class Versions:
+    """What a state says by its versions.
 
-    A step that runs `Send`s empties their channel, or fills the channel again.
+    Attributes:
+        sends: The channel of the `Send`s that start tasks, if it has a value.
+        triggers: The channels whose newest versions their nodes have not seen. An old state names
+            its edges after the nodes where they begin: then none, the next nodes are unknown.
     """
-    return any(
-        channel.name == SENDS and _counter_of(channel) == newest for channel in state.channels
-    )
+
+    __slots__ = ("_by_channel", "_state", "sends", "triggers")
+
+    def __init__(self, state: checkpoint_pb2.CheckpointState) -> None:
+        self._state = state
+        self._by_channel: dict[str, value_pb2.Version] = {}
+        self.sends: value_pb2.Channel | None = None
+        self.triggers: list[Trigger] = []
+        for channel in state.channels:
+            name = channel.name
+            self._by_channel[name] = channel.version
+            if not name.startswith(_STARTING) or not channel.digest:
+                continue
+            if name == SENDS:
+                self.sends = channel
+            elif not self._is_old:
+                self._add_trigger(name, channel)
+
+    @property
+    def _is_old(self) -> bool:
+        return 0 < self._state.schema_version < _FIRST_WITH_BRANCHES
+
+    def _add_trigger(self, name: str, channel: value_pb2.Channel) -> None:
+        awaited, node = "", name.removeprefix(_BRANCH)
+        if name.startswith(_JOIN):
+            awaited, _, node = name.removeprefix(_JOIN).rpartition(":")
+        versions_seen = self._state.versions_seen
+        if node in versions_seen:  # reading a map of messages by a missing key adds the key
+            seen = versions_seen[node].channels
+            if name in seen and _counter(seen[name]) >= _counter(channel.version):
+                return
+        self.triggers.append(Trigger(node, awaited, channel))
+
+    def ran_since(self, parent: Versions | None) -> set[str]:
+        """Return the nodes that have seen newer versions than in the parent of the checkpoint.
+
+        Without the parent: the nodes that have seen the version before the newest version. Nodes
+        that a `Send` starts see no version.
+        """
+        versions_seen = self._state.versions_seen
+        if parent is None:
+            newest = _newest(self._by_channel.values())
+            return {
+                node
+                for node, seen in versions_seen.items()
+                if _newest(seen.channels.values()) == newest - 1 > 0
+                and not node.startswith(_HIDDEN)
+            }
+        before = parent._state.versions_seen
+        return {
+            node
+            for node, seen in versions_seen.items()
+            if (node not in before or before[node] != seen)
+            and not node.startswith(_HIDDEN)
+            and _newest(seen.channels.values())
+            > (_newest(before[node].channels.values()) if node in before else -1)
+        }
+
+    def changed_since(self, parent: Versions | None) -> set[str]:
+        """Return the channels with other versions than in the parent, without the framework's own.
+
+        Without the parent: the channels that the state names as updated; else the channels with the
+        newest version.
+        """
+        names: set[str]
+        if parent is not None:
+            before, now = parent._by_channel, self._by_channel
+            names = {
+                name
+                for name in before.keys() | now.keys()
+                if before.get(name, _NO_VERSION) != now.get(name, _NO_VERSION)
+            }
+        elif self._state.HasField("updated_channels"):
+            names = set(self._state.updated_channels.names)
+        else:
+            newest = _newest(self._by_channel.values())
+            names = {
+                name
+                for name, version in self._by_channel.items()
+                if _counter(version) == newest >= 0
+            }
+        if self._is_old:
+            names -= {*self._state.versions_seen}  # an old state has a channel for each node
+        return {name for name in names if not name.startswith(_OF_FRAMEWORK)}
 
 
-def changed_channels(state: checkpoint_pb2.CheckpointState, newest: int) -> set[str]:
-    """Return the channels that the step changed, without the framework's own channels."""
-    if state.HasField("updated_channels"):
-        names = set(state.updated_channels.names)
-    else:
-        names = {channel.name for channel in state.channels if _counter_of(channel) == newest >= 0}
-    return {name for name in names if not name.startswith(_OF_FRAMEWORK)}
+NOTHING = Versions(checkpoint_pb2.CheckpointState())
+"""What is before the first checkpoint."""
 
 
-def branched_nodes(state: checkpoint_pb2.CheckpointState) -> set[str]:
-    """Return the nodes that come next because an edge leads to them."""
-    return {
-        channel.name.removeprefix(_BRANCH)
-        for channel in state.channels
-        if channel.name.startswith(_BRANCH)
-        and channel.digest
-        and _is_unseen(state, channel.name.removeprefix(_BRANCH), channel)
-    }
+def started_node(task_path: str) -> str:
+    """Return the node that a channel started, by LangGraph's path of the task; else nothing."""
+    node = task_path.removeprefix(_PULL)
+    is_node = node != task_path and not node.startswith(_HIDDEN) and not node.endswith(_HANDLER)
+    return node if is_node else ""
 
 
-def barriers(
-    state: checkpoint_pb2.CheckpointState,
-) -> Iterator[tuple[str, str, value_pb2.Channel]]:
-    """Yield the awaited nodes, joined by "+", the node that waits for them, and their channel.
-
-    The value of the channel has the awaited nodes that ended.
-    """
-    for channel in state.channels:
-        if channel.name.startswith(_JOIN) and channel.digest:
-            starts, _, node = channel.name.removeprefix(_JOIN).rpartition(":")
-            if _is_unseen(state, node, channel):
-                yield starts, node, channel
-
-
-def node_of(task_path: str, sends: Mapping[int, str]) -> str:
-    """Return the node of a task, by LangGraph's path of the task; empty if the path has none.
+def node_of(task_path: str, sends: Mapping[int, str], upcoming: Iterable[str]) -> str:
+    """Return the node of a task; empty if it is unknown.
 
     Args:
-        task_path: For example `~__pregel_pull, node` or `~__pregel_push, 0000000003, ...`.
+        task_path: LangGraph's path of the task, such as `~__pregel_pull, node` or
+            `~__pregel_push, 0000000003, 0000000000`; empty from LangGraph.js.
         sends: Nodes of the `Send`s of the task's checkpoint, by position.
+        upcoming: Nodes that start at the task's checkpoint.
     """
-    kind, _, rest = task_path.partition(", ")
-    if kind == "~__pregel_pull":
-        return rest
-    position = rest.partition(",")[0]
-    if kind == "~__pregel_push" and position.isdecimal() and position.isascii():
-        return sends.get(int(position), "")
-    return ""
+    node = ""
+    if not task_path:
+        names = [*upcoming]
+        node = names[0] if len(names) == 1 else ""
+    elif task_path.startswith(_PUSH):
+        position = task_path.removeprefix(_PUSH).partition(",")[0]
+        if position.isdecimal() and position.isascii() and not task_path.endswith(_HANDLER):
+            node = sends.get(int(position), "")
+    else:
+        node = started_node(task_path)
+    return node if len(node) <= MAX_NAME else ""
 
 
-def _is_unseen(
-    state: checkpoint_pb2.CheckpointState, node: str, channel: value_pb2.Channel
-) -> bool:
-    if node not in state.versions_seen:  # reading a map of messages by a missing key adds the key
-        return True
-    seen = state.versions_seen[node].channels
-    return channel.name not in seen or _counter(seen[channel.name]) < _counter_of(channel)
+def _newest(versions: Iterable[value_pb2.Version]) -> float:
+    return max(map(_counter, versions), default=-1)
 
 
-def _counter_of(channel: value_pb2.Channel) -> int:
-    return _counter(channel.version) if channel.HasField("version") else -1
-
-
-def _counter(version: value_pb2.Version) -> int:
+def _counter(version: value_pb2.Version) -> float:
     """Return the counter in a version, such as 3 in "0003.0.5"; -1 if the version has none."""
+    if version.WhichOneof("kind") is None:
+        return -1
     decoded = decode_version(version)
     if not isinstance(decoded, str):
-        return int(decoded)
+        return decoded
     counter = decoded.partition(".")[0]
     return int(counter) if counter.isdecimal() and counter.isascii() else -1

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from langchain_core.messages import AIMessage, AnyMessage
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.graph.state import CompiledStateGraph
@@ -140,6 +141,152 @@ async def test_a_question_and_a_failure_are_told_with_their_nodes(
     assert [*steps[-1].failures] == [failure]
     thread = (await threads.GetThread(tpb.GetThreadRequest(thread_id="thread"))).thread
     assert (thread.failure, thread.HasField("question")) == (failure, False)
+
+
+async def test_every_read_tells_the_same_step(
+    graph: CompiledStateGraph[Any],
+    checkpoints: CheckpointServiceAsyncStub,
+    grpc_channel: grpc.aio.Channel,
+) -> None:
+    await graph.ainvoke({"notes": []}, CONFIG)
+    history: HistoryServiceAsyncStub = HistoryServiceStub(grpc_channel)
+    listed = await collect(
+        checkpoints.ListCheckpoints(pb.ListCheckpointsRequest(thread_id="thread", view=STEP))
+    )
+    assert len(listed) == 6
+    for checkpoint in listed:
+        get = pb.GetCheckpointRequest(ref=checkpoint.ref, view=STEP)
+        assert (await checkpoints.GetCheckpoint(get)).checkpoint == checkpoint
+        load = pb.LoadCheckpointRequest(ref=checkpoint.ref, view=STEP)
+        assert await collect(checkpoints.LoadCheckpoint(load)) == [checkpoint]
+    latest = pb.GetCheckpointRequest(
+        ref=checkpoint_pb2.CheckpointRef(thread_id="thread"), view=STEP
+    )
+    assert (await checkpoints.GetCheckpoint(latest)).checkpoint == listed[0]
+    for number in range(len(listed)):
+        request = pb.ListCheckpointsRequest(
+            thread_id="thread", view=STEP, limit=1, before=listed[number - 1].ref.checkpoint_id
+        )
+        if not number:
+            request.ClearField("before")
+        assert await collect(checkpoints.ListCheckpoints(request)) == [listed[number]]
+    replay = history_service_pb2.ReplayThreadRequest(thread_id="thread", view=STEP)
+    replayed = [answer.checkpoint async for answer in history.ReplayThread(replay)]
+    assert replayed == listed[::-1]
+    watch = history.WatchThread(
+        history_service_pb2.WatchThreadRequest(
+            thread_id="thread",
+            view=STEP,
+            kinds=[history_service_pb2.EVENT_KIND_CHECKPOINT_SAVED],
+            progress_interval=Duration(seconds=1),
+        )
+    )
+    watched = [answer.event.checkpoint async for answer in _until_progress(watch)]
+    assert watched == listed[::-1]
+
+
+async def test_updates_and_rollbacks_ran_nothing(
+    graph: CompiledStateGraph[Any],
+    checkpoints: CheckpointServiceAsyncStub,
+    threads: ThreadServiceAsyncStub,
+) -> None:
+    await graph.ainvoke({"notes": []}, CONFIG)
+    await graph.aupdate_state(CONFIG, {"notes": ["by hand"]}, as_node="join")
+    steps = await steps_of(checkpoints)
+    updated = step_pb2.Step(changed_channels=["notes"], next_nodes=["approve"])
+    assert (steps[-2].questions[0].answered, steps[-1]) == (False, updated)
+    first = [snapshot async for snapshot in graph.aget_state_history(CONFIG)][-2].config
+    ref = checkpoint_pb2.CheckpointRef(
+        thread_id="thread", checkpoint_id=first["configurable"]["checkpoint_id"]
+    )
+    await threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref))
+    rolled_back = (await steps_of(checkpoints))[-1]
+    assert rolled_back == step_pb2.Step(changed_channels=["notes"], next_nodes=["plan"])
+    forked = await threads.ForkThread(tpb.ForkThreadRequest(ref=ref, new_thread_id="fork"))
+    request = pb.GetCheckpointRequest(ref=forked.ref, view=STEP)
+    step = (await checkpoints.GetCheckpoint(request)).checkpoint.step
+    assert step == step_pb2.Step(changed_channels=["notes"], next_nodes=["plan"])
+
+
+async def test_jumps_handlers_and_subgraphs_are_told(
+    server: Server, checkpoints: CheckpointServiceAsyncStub
+) -> None:
+    inner: Any = StateGraph(State)
+    inner.add_node("inner", approve)
+    inner.add_edge(START, "inner")
+    builder: Any = StateGraph(State)
+    builder.add_node("route", lambda _: Command(goto=["child", Send("read", {})]))
+    builder.add_node("read", publish, error_handler=note)
+    builder.add_node("child", inner.compile())
+    builder.add_edge(START, "route")
+    async with TuskPointSaver(f"127.0.0.1:{server.port}") as saver:
+        await builder.compile(checkpointer=saver).ainvoke({"notes": ["in"]}, CONFIG)
+    request = pb.ListCheckpointsRequest(thread_id="thread", view=STEP)
+    listed = await collect(checkpoints.ListCheckpoints(request))
+    steps: dict[str, list[step_pb2.Step]] = {}
+    for checkpoint in reversed(listed):
+        steps.setdefault(checkpoint.ref.checkpoint_ns.partition(":")[0], []).append(checkpoint.step)
+    assert [[*step.nodes] for step in steps[""]] == [[], [], ["route"]]
+    head = steps[""][-1]
+    assert [*head.next_nodes] == ["child", "read"]
+    assert [question.node for question in head.questions] == ["child"]
+    assert [(failure.node, failure.type) for failure in head.failures] == [("read", "ValueError")]
+    [question] = steps["child"][-1].questions
+    assert (question.node, question.text) == ("inner", "Publish the briefing?")
+
+
+async def test_a_function_is_told_once_its_tasks_write(
+    server: Server, checkpoints: CheckpointServiceAsyncStub
+) -> None:
+    @task
+    def ask_model(_: object) -> AIMessage:
+        usage = {"input_tokens": 10, "output_tokens": 2, "total_tokens": 12}
+        return AIMessage("Three documents.", usage_metadata=usage)
+
+    async with TuskPointSaver(f"127.0.0.1:{server.port}") as saver:
+
+        @entrypoint(checkpointer=saver)
+        async def flow(topic: str) -> list[Any]:
+            message = await ask_model(topic)
+            return [message, interrupt("Publish?")]
+
+        await flow.ainvoke("topic", CONFIG)
+        [step] = await steps_of(checkpoints)
+        assert [*step.next_nodes] == ["flow"]
+        [question] = step.questions
+        assert (question.node, question.text, question.answered) == ("flow", "Publish?", False)
+        await flow.ainvoke(Command(resume="yes"), CONFIG)
+        step = (await steps_of(checkpoints))[-1]
+        assert ([*step.nodes], [*step.next_nodes]) == (["flow"], [])
+        assert (step.tokens.input_tokens, step.tokens.output_tokens) == (10, 2)
+
+
+async def test_many_questions_are_cut_and_open_ones_come_first(
+    server: Server, checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    builder: Any = StateGraph(State)
+    builder.add_node("ask", lambda state: {"notes": [interrupt(state["verdict"])]})
+    builder.add_conditional_edges(
+        START, lambda _: [Send("ask", {"verdict": f"{number:02}?"}) for number in range(30)]
+    )
+    async with TuskPointSaver(f"127.0.0.1:{server.port}") as saver:
+        compiled = builder.compile(checkpointer=saver)
+        result = await compiled.ainvoke({"notes": []}, CONFIG)
+        first = (await steps_of(checkpoints))[-1].questions
+        assert [(asked.node, asked.text) for asked in first] == [
+            ("ask", f"{number:02}?") for number in range(20)
+        ]
+        answers = {asked.id: "yes" for asked in result["__interrupt__"] if asked.value < "15?"}
+        await compiled.ainvoke(Command(resume=answers), CONFIG)
+    questions = (await steps_of(checkpoints))[-1].questions
+    assert [asked.text for asked in questions if not asked.answered] == [
+        f"{number:02}?" for number in range(15, 30)
+    ]
+    assert [asked.text for asked in questions] == [
+        *(f"{number:02}?" for number in (*range(5), *range(15, 30)))
+    ]
+    [thread] = (await threads.ListThreads(tpb.ListThreadsRequest())).threads
+    assert thread.question.text == "15?"
 
 
 async def test_a_watch_tells_a_question_when_it_is_asked(

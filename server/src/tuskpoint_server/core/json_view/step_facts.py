@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import islice
 
-from ..model import TokenUsage, Value
-from .escapes import Json, MalformedError
-from .msgpack_reader import ARRAY, EXTENSION, POSITIONAL, STRING, MsgpackReader
+from ..model import MAX_TOKENS, TokenUsage, Value
+from ..steps import MAX_NAME, MAX_TASKS
+from .escapes import Json, MalformedError, is_unicode
+from .msgpack_reader import ARRAY, EXTENSION, INTEGER, MAP, POSITIONAL, STRING, MsgpackReader
 from .views import ViewRoom, dump
 
 MAX_READ = 256 * 1024
@@ -21,26 +23,30 @@ MAX_FACT = 1024
 """Most bytes of the text of a question, or of the message of a failure."""
 
 _TEXT_KEYS = ("question", "message", "prompt", "query", "text", "title", "description")
-_USAGE = "usage_metadata"
+_REQUESTS = "action_requests"  # of LangChain's middleware for people (`HITLRequest`)
+_USAGE, _INPUT, _OUTPUT = "usage_metadata", "input_tokens", "output_tokens"
+_USAGE_KEY = b"\xae" + _USAGE.encode()  # as msgpack writes a key of 14 bytes
+_MOST_COUNTS = 16  # most members of a report of tokens
 _REPR = re.compile(r"([A-Za-z_][\w.]*)\((.*)\)", re.DOTALL)
 _NAMED = re.compile(r"([A-Za-z_][\w.]*): (.*)", re.DOTALL)
 _LITERAL = re.compile(
     r"(?:'[^'\\]*+(?:\\.[^'\\]*+)*+'|\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"),?", re.DOTALL
 )
-_ESCAPE = re.compile(r"\\([nt'\"\\])")
-_ESCAPES = {"n": "\n", "t": "\t"}
+_ESCAPE = re.compile(r"\\(?:([nrt'\"\\])|x([0-9a-f]{2})|u([0-9a-f]{4})|U(000[0-9a-f]{5}))")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 
 
-def questions(value: Value) -> Iterator[tuple[str, str]]:
-    """Yield the ID and the text of each interrupt in the value of a task's interrupts."""
+def questions(value: Value) -> list[tuple[str, str]]:
+    """Return the ID and the text of the first interrupts in the value of a task's interrupts."""
     content = _content(value)
-    for interrupt in content if isinstance(content, list) else [content]:
-        if isinstance(interrupt, dict) and ("value" in interrupt or "id" in interrupt):
-            interrupt_id = interrupt.get("id")
-            asked = interrupt.get("value")
-            yield interrupt_id if isinstance(interrupt_id, str) else "", _beginning(_text(asked))
-        else:
-            yield "", _beginning(_text(interrupt))
+    interrupts = content if isinstance(content, list) else [content]
+    return list(map(_question, islice(interrupts, MAX_TASKS)))
+
+
+def _question(interrupt: Json) -> tuple[str, str]:
+    if not isinstance(interrupt, dict) or not interrupt.keys() & {"value", "id"}:
+        return "", _beginning(_text(interrupt))
+    return _name(interrupt.get("id")), _beginning(_text(interrupt.get("value")))
 
 
 def failure(value: Value) -> tuple[str, str]:
@@ -53,24 +59,19 @@ def failure(value: Value) -> tuple[str, str]:
     if isinstance(content, str):
         kind, message = _type_and_message(content)
     elif isinstance(content, dict) and isinstance(content.get("message"), str):
-        name = content.get("name")
-        kind, message = name if isinstance(name, str) else "", str(content["message"])
+        kind, message = _name(content.get("name")), str(content["message"])
     elif content is not None:
         message = dump(content).decode()
-    return _beginning(kind), _ending(message.rstrip())
+    return _name(kind), _ending(message.rstrip())
 
 
 def tokens(value: Value) -> TokenUsage | None:
     """Return the tokens that the messages in a value report; `None` if none reports tokens."""
     if len(value.data) > MAX_READ or _USAGE.encode() not in value.data:
         return None
-    reports = [
-        (usage.get("input_tokens"), usage.get("output_tokens"))
-        for usage in _members(_content(value), _USAGE)
-        if isinstance(usage, dict)
-    ]
-    sums = [sum(filter(_is_count, counts)) for counts in zip(*reports, strict=True)]
-    return TokenUsage(*sums) if any(sums) else None
+    reports = _reports(value.data) if value.type == "msgpack" else _reports_in(_content(value))
+    total = sum(reports, TokenUsage(0, 0))
+    return total if total.input_tokens or total.output_tokens else None
 
 
 def send_nodes(value: Value) -> dict[int, str]:
@@ -79,19 +80,35 @@ def send_nodes(value: Value) -> dict[int, str]:
         if value.type == "msgpack":
             return dict(_sends_in_msgpack(value.data))
     except MalformedError:
-        return {}
+        pass
     content = _content(value)
+    if isinstance(content, list) and len(content) == 2 and isinstance(content[1], list):
+        content = content[1]  # older LangGraph.js: first a list of what was seen
     sends = enumerate(content) if isinstance(content, list) else ()
-    nodes = ((at, send.get("node")) for at, send in sends if isinstance(send, dict))
-    return {at: node for at, node in nodes if isinstance(node, str)}
+    nodes = ((at, _name(send.get("node"))) for at, send in sends if isinstance(send, dict))
+    return {at: node for at, node in nodes if node}
 
 
-def names_in(value: Value) -> list[str]:
-    """Return the names in a value: a set, as Python's serializer writes it, or a list."""
+def is_complete(value: Value | None, awaited: str) -> bool:
+    """Return whether the value of a channel starts the node that the channel leads to.
+
+    Args:
+        value: The value, which may wait for the end of the run: then it is a list of a value and
+            whether the wait is over.
+        awaited: Names of the nodes that must have ended, joined by "+"; the value has the names of
+            those that ended. Empty for an edge.
+    """
+    if value is None:
+        return False
     content = _content(value)
-    if isinstance(content, dict):
+    if isinstance(content, list) and len(content) == 2 and isinstance(content[1], bool):
+        return content[1]
+    if not awaited:
+        return True
+    if isinstance(content, dict):  # a set, as Python's serializer writes it
         content = content.get("$value")
-    return [name for name in content if isinstance(name, str)] if isinstance(content, list) else []
+    names = [name for name in content if isinstance(name, str)] if isinstance(content, list) else []
+    return len("+".join(names)) == len(awaited)  # names may contain a "+"
 
 
 def _content(value: Value) -> Json:
@@ -104,16 +121,20 @@ def _content(value: Value) -> Json:
 
 
 def _text(content: Json) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
+    if content is None or isinstance(content, str):
+        return content or ""
+    return _spoken(content) or dump(content).decode()
+
+
+def _spoken(content: Json) -> str:
+    """Return what a value says to people; empty if the value does not say so by its keys."""
     if isinstance(content, dict):
-        for key in _TEXT_KEYS:
-            member = content.get(key)
-            if isinstance(member, str) and member:
-                return member
-    return dump(content).decode()
+        members = [*map(content.get, _TEXT_KEYS), _spoken(content.get(_REQUESTS))]
+        return next((text for text in members if text and isinstance(text, str)), "")
+    if isinstance(content, list):
+        texts = [_spoken(item) if isinstance(item, dict) else "" for item in content]
+        return "\n\n".join(texts) if all(texts) else ""
+    return ""
 
 
 def _type_and_message(text: str) -> tuple[str, str]:
@@ -129,25 +150,63 @@ def _unquoted(content: str) -> str:
     """Return the text of a string literal of Python; another text as it is."""
     if not _LITERAL.fullmatch(content):
         return content
-    literal = content.removesuffix(",")[1:-1]
-    return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), literal)
+    return _ESCAPE.sub(_unescaped, content.removesuffix(",")[1:-1])
 
 
-def _members(content: Json, name: str) -> Iterator[Json]:
-    """Yield the members with a name, at any depth."""
+def _unescaped(found: re.Match[str]) -> str:
+    character, *numbers = found.groups(default="")
+    number = "".join(numbers)
+    return chr(int(number, 16)) if number else _ESCAPES.get(character, character)
+
+
+def _reports_in(content: Json) -> Iterator[TokenUsage]:
+    """Yield the reports of tokens in a view, at any depth."""
     waiting = [content]
     while waiting:
         item = waiting.pop()
-        if isinstance(item, Mapping):
-            if name in item:
-                yield item[name]
-            waiting += (member for key, member in item.items() if key != name)
+        if isinstance(item, dict):
+            usage = item.get(_USAGE)
+            if isinstance(usage, dict):
+                yield TokenUsage(_count(usage.get(_INPUT)), _count(usage.get(_OUTPUT)))
+            waiting += item.values()
         elif isinstance(item, list):
             waiting += item
 
 
-def _is_count(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**53
+def _reports(data: bytes) -> Iterator[TokenUsage]:
+    """Yield the reports of tokens in msgpack; the rest, which may be long, is not decoded."""
+    reader, end = MsgpackReader(data), 0
+    while (found := data.find(_USAGE_KEY, end)) >= 0:
+        reader.at = end = found + len(_USAGE_KEY)
+        try:
+            kind, size = reader.head()
+            if kind != MAP or size > _MOST_COUNTS:
+                continue
+            yield _report(reader, size)
+        except MalformedError:
+            return
+        end = reader.at
+
+
+def _report(reader: MsgpackReader, size: int) -> TokenUsage:
+    counts = {}
+    for _ in range(size):
+        begin = reader.at
+        key = reader.data[begin : reader.skip()]
+        begin = reader.at
+        kind, number = reader.head()
+        if kind == INTEGER:
+            counts[key[1:]] = number
+        else:
+            reader.at = begin
+            reader.skip()
+    return TokenUsage(*(_count(counts.get(name.encode())) for name in (_INPUT, _OUTPUT)))
+
+
+def _count(number: object) -> int:
+    if not isinstance(number, int) or isinstance(number, bool):
+        return 0
+    return number if 0 <= number <= MAX_TOKENS else 0
 
 
 def _sends_in_msgpack(data: bytes) -> Iterator[tuple[int, str]]:
@@ -176,7 +235,12 @@ def _sent_node(data: bytes, begin: int, end: int) -> str:
     if kind != ARRAY or not size:
         return ""
     kind, size = reader.head()
-    return reader.take(size).decode(errors="replace") if kind == STRING else ""
+    return _name(reader.take(size).decode(errors="replace")) if kind == STRING else ""
+
+
+def _name(name: Json) -> str:
+    """Return a name or an ID; empty for what is none."""
+    return name if isinstance(name, str) and len(name) <= MAX_NAME and is_unicode(name) else ""
 
 
 def _beginning(text: str) -> str:

@@ -11,7 +11,6 @@ from sqlalchemy import Connection, and_, bindparam, distinct, func, or_, select
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
 from ...core.errors import Reason, Refusal
-from ...core.model import Step
 from ...core.threads import EventKind, Thread, ThreadDetail, ThreadState
 from ...journal.database.binding import binder_of
 from ...journal.database.thread_rows import ThreadCacheEntry
@@ -26,7 +25,7 @@ from ...journal.sql.statements import (
     same_checkpoint,
 )
 from ...journal.values.segment_refs import ROW, Row
-from ...journal.values.steps import read_steps
+from ...journal.values.steps import Tasks, read_tasks
 
 MAX_HEADS = 1000
 """Most namespaces whose heads a thread's description names."""
@@ -165,25 +164,23 @@ def _with_heads(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[T
     sound = {head.thread: head for head in heads if head.is_bound(binder)}
     waiting = [head for head in sound.values() if found[head.thread].state != ThreadState.IDLE]
     states = [CheckpointState.FromString(head.state) for head in waiting]
-    steps = dict(
-        zip([head.thread for head in waiting], read_steps(connection, waiting, states), strict=True)
-    )
+    tasks = {place[0]: told for place, told in read_tasks(connection, waiting, states).items()}
     return [
-        _described(thread, sound.get(number), steps.get(number)) for number, thread in found.items()
+        _described(thread, sound.get(number), tasks.get(number, Tasks()))
+        for number, thread in found.items()
     ]
 
 
-def _described(thread: Thread, head: Row | None, step: Step | Refusal | None) -> Thread:
+def _described(thread: Thread, head: Row | None, tasks: Tasks) -> Thread:
     state = ThreadState(thread.state)
-    questions, failures = (step.questions, step.failures) if isinstance(step, Step) else ((), ())
-    opened = [question for question in questions if not question.answered]
+    asked = (question for question in tasks.questions if not question.answered)
     return replace(
         thread,
         state=state,
         unsearchable=bool(thread.unsearchable),
         summary=head.summary if head is not None else "",
-        question=opened[0] if state is ThreadState.INTERRUPTED and opened else None,
-        failure=failures[0] if state is ThreadState.FAILED and failures else None,
+        question=next(asked, None) if state is ThreadState.INTERRUPTED else None,
+        failure=next(iter(tasks.failures), None) if state is ThreadState.FAILED else None,
     )
 
 

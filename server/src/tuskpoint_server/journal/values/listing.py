@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, or_, select
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
 from ...core.errors import Refusal, journal_damaged
-from ...core.model import Checkpoint, CheckpointQuery, Step, View
+from ...core.model import Checkpoint, CheckpointQuery, View
 from ...core.state import matches
 from ..database import put_back
 from ..database.binding import binder_of
@@ -19,9 +19,8 @@ from ..database.thread_rows import find_thread
 from ..sql.schema import checkpoints, threads
 from ..sql.statements import EMPTY, of_users
 from .integrity import check_rows
-from .load import WHOLE, entries_of, size_of, whole_checkpoints
+from .load import WHOLE, entries_of, size_of, stepped_checkpoints, whole_checkpoints
 from .segment_refs import ROW, Row
-from .steps import read_steps
 
 SCANNED_PER_PAGE = 2000
 """Rows that one page reads, however few of them match a filter."""
@@ -104,16 +103,7 @@ def read_page(
     if view.has_values:
         listed = whole_checkpoints(connection, tenant, rows, messages, damaged)
     elif view is View.STEP:
-        entries, steps = (
-            entries_of(connection, tenant, rows),
-            read_steps(connection, rows, messages),
-        )
-        damaged += (step for step in steps if isinstance(step, Refusal))
-        listed = [
-            Checkpoint(entry, step=step)
-            for entry, step in zip(entries, steps, strict=True)
-            if isinstance(step, Step)
-        ]
+        listed = stepped_checkpoints(connection, tenant, rows, messages, damaged)
     else:
         listed = list(map(Checkpoint, entries_of(connection, tenant, rows)))
     return CheckpointPage(tuple(listed), last, tuple(damaged))

@@ -49,7 +49,7 @@ from ..sql.statements import (
 )
 from . import contents, segment_refs
 from .segment_refs import ROW, Row
-from .steps import read_steps
+from .steps import read_steps, read_written
 
 
 class CheckpointTooLargeError(Exception):
@@ -132,10 +132,7 @@ def load(
         return Checkpoint(entries_of(connection, tenant, [row])[0])
     message = CheckpointState.FromString(row.state)
     if view is View.STEP:
-        [step] = read_steps(connection, [row], [message])
-        if isinstance(step, Refusal):
-            raise step
-        return Checkpoint(entries_of(connection, tenant, [row])[0], step=step)
+        return stepped_checkpoints(connection, tenant, [row], [message])[0]
     if max_bytes is not None and size_of(row, message, held) > max_bytes:
         raise CheckpointTooLargeError
     return whole_checkpoints(connection, tenant, [row], [message], held=[held])[0]
@@ -281,6 +278,33 @@ def entries_of(
     numbers = [[row.seq, *seqs[row.place]] for row in rows]
     places = [at.segments for at in segment_refs.of_rows(connection, tenant, rows, numbers)]
     return list(map(entry_of, rows, map(max, numbers), places))
+
+
+def stepped_checkpoints(
+    connection: Connection,
+    tenant: str,
+    rows: Sequence[Row],
+    messages: Sequence[CheckpointState],
+    damaged: list[Refusal] | None = None,
+) -> list[Checkpoint]:
+    """Return checkpoints with their steps; `messages` are their states.
+
+    The refusal of a checkpoint with a damaged write is added to `damaged`, or raised if `damaged`
+    is `None`.
+    """
+    written = read_written(connection, rows, parents=True)
+    entries = entries_of(connection, tenant, rows, written.by_place)
+    steps = read_steps(connection, rows, messages, written)
+    page: list[Checkpoint] = []
+    for row, entry, step in zip(rows, entries, steps, strict=True):
+        refusal = written.refused.get(row.place)
+        if refusal is None:
+            page.append(Checkpoint(entry, step=step))
+        elif damaged is None:
+            raise refusal
+        else:
+            damaged.append(refusal)
+    return page
 
 
 def whole_checkpoints(

@@ -15,25 +15,31 @@ export const file_tuskpoint_v1_step: GenFile = /*@__PURE__*/
 /**
  * The step that led to a checkpoint, and the tasks that start at the
  * checkpoint. Each list of names has distinct names, sorted by Unicode code
- * point, at most 100.
+ * point, at most 100. Names and IDs of more than 512 characters are left out.
  *
  * @generated from message tuskpoint.v1.Step
  */
 export type Step = Message<"tuskpoint.v1.Step"> & {
   /**
-   * Nodes that ran in the step: the nodes that have seen the versions before the
-   * newest versions (`CheckpointState.versions_seen`), and the nodes of the
-   * `Send`s that the parent holds. Empty for a checkpoint that holds an input or
-   * an update from outside, and for a framework without `versions_seen`.
+   * Nodes that ran in the step, if `source` in the metadata is `loop`: nodes that
+   * have seen newer versions than at the parent
+   * (`CheckpointState.versions_seen`), and the nodes of the `Send`s that the
+   * parent holds. If the server does not have the parent: nodes that have seen
+   * the version before the newest version. If a run saves only its last
+   * checkpoint, the list has the nodes of all steps of the run that an edge
+   * started. Empty for a checkpoint that holds an input or an update from
+   * outside, for a rollback, and for a framework without `versions_seen`.
    *
    * @generated from field: repeated string nodes = 1;
    */
   nodes: string[];
 
   /**
-   * Channels that the step changed (`CheckpointState.updated_channels`; else the
-   * channels with the newest version). Channels that schedule nodes are left out:
-   * names that begin with `__`, `branch:`, `start:` or `join:`.
+   * Channels that the step changed: channels with another version than at the
+   * parent. If the server does not have the parent:
+   * `CheckpointState.updated_channels`, else the channels with the newest
+   * version. Channels that schedule nodes are left out: names that begin with
+   * `__`, `branch:`, `start:` or `join:`.
    *
    * @generated from field: repeated string changed_channels = 2;
    */
@@ -42,7 +48,15 @@ export type Step = Message<"tuskpoint.v1.Step"> & {
   /**
    * Nodes that the graph runs next: nodes that have not seen the newest version
    * of their channel `branch:to:NODE`, nodes whose channel `join:A+B:NODE` is
-   * complete, and the nodes of the `Send`s that the checkpoint holds.
+   * complete, the nodes of the `Send`s that the checkpoint holds, and the nodes
+   * of the checkpoint's pending writes.
+   *
+   * These are the names in LangGraph's `StateSnapshot.next` of a state history,
+   * with three differences: the list has the nodes that a `Command` with `goto`
+   * started; the list lacks `__start__`; and it lacks a node that another
+   * channel starts, such as the function of an `entrypoint`, until a task of the
+   * node writes. Checkpoints of LangGraph before 0.3 (`schema_version` 1 and 2)
+   * name the nodes of pending writes and of `Send`s only.
    *
    * @generated from field: repeated string next_nodes = 3;
    */
@@ -50,23 +64,25 @@ export type Step = Message<"tuskpoint.v1.Step"> & {
 
   /**
    * Questions of tasks that started at the checkpoint, ordered as
-   * `PendingWrite` says, at most 20.
+   * `PendingWrite` says, at most 20. If there are more, questions without an
+   * answer come first.
    *
    * @generated from field: repeated tuskpoint.v1.Question questions = 4;
    */
   questions: Question[];
 
   /**
-   * Failures of tasks that started at the checkpoint, in the same order, at most
-   * 20.
+   * Failures of tasks that started at the checkpoint, ordered as `PendingWrite`
+   * says, at most 20.
    *
    * @generated from field: repeated tuskpoint.v1.Failure failures = 5;
    */
   failures: Failure[];
 
   /**
-   * Tokens that the messages which the step wrote report. Absent if no message
-   * reports tokens.
+   * Tokens that the messages which the step wrote report. A message that a task
+   * writes again counts again. Absent if no message reports tokens, or if the
+   * step wrote more than 4 MiB.
    *
    * @generated from field: tuskpoint.v1.TokenUsage tokens = 6;
    */
@@ -94,7 +110,9 @@ export type Question = Message<"tuskpoint.v1.Question"> & {
   interruptId: string;
 
   /**
-   * Node of the task; empty if the server cannot tell.
+   * Node of the task; empty if the server cannot tell. The task path of the
+   * pending write names the node. Without a path, as in LangGraph.js, the server
+   * can tell if the checkpoint starts one node.
    *
    * @generated from field: string node = 2;
    */
@@ -103,9 +121,10 @@ export type Question = Message<"tuskpoint.v1.Question"> & {
   /**
    * Text of the question, at most 1,024 bytes of UTF-8: the value if the value
    * is a string; else the first string under `question`, `message`, `prompt`,
-   * `query`, `text`, `title` or `description`; else the value as JSON, as in
-   * `VIEW_JSON`. A longer text loses its end. Empty if the server cannot read
-   * the value.
+   * `query`, `text`, `title` or `description`, in the value, in each object of a
+   * list, or in each object of a list under `action_requests`; else the value as
+   * JSON, as in `VIEW_JSON`. A longer text loses its end. Empty if the server
+   * cannot read the value.
    *
    * @generated from field: string text = 3;
    */
@@ -133,7 +152,7 @@ export const QuestionSchema: GenMessage<Question> = /*@__PURE__*/
  */
 export type Failure = Message<"tuskpoint.v1.Failure"> & {
   /**
-   * Node of the task; empty if the server cannot tell.
+   * Node of the task, as in `Question`; empty if the server cannot tell.
    *
    * @generated from field: string node = 1;
    */
@@ -170,14 +189,14 @@ export const FailureSchema: GenMessage<Failure> = /*@__PURE__*/
  */
 export type TokenUsage = Message<"tuskpoint.v1.TokenUsage"> & {
   /**
-   * Tokens of prompts.
+   * Tokens of prompts, at most 2^53 - 1.
    *
    * @generated from field: uint64 input_tokens = 1;
    */
   inputTokens: bigint;
 
   /**
-   * Tokens of answers.
+   * Tokens of answers, at most 2^53 - 1.
    *
    * @generated from field: uint64 output_tokens = 2;
    */
