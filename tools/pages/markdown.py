@@ -17,6 +17,7 @@ BUILT = {"build", "dist", "node_modules", "target"}
 """Folders of files that programs make."""
 _PARSER = MarkdownIt("commonmark").enable("table")
 _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//")
+_SOURCE = re.compile(r"""\bsrc(?:set)?="([^"]+)\"""")
 _FILE_NAME = re.compile(r"\*\*`([\w./-]+)`\*\*")
 
 
@@ -114,6 +115,8 @@ def _targets(tokens: list[Token]) -> Iterator[str]:
         target = token.attrs.get("href") or token.attrs.get("src")
         if isinstance(target, str):
             yield target
+        if token.type == "html_block":
+            yield from _SOURCE.findall(token.content)
         yield from _targets(token.children or [])
 
 

@@ -148,6 +148,21 @@ LANGUAGES = {
     ".yaml": "yaml",
 }
 PICTURES = (".png", ".svg")
+# A picture for each theme, as code hosts show it, and as the site's theme does.
+_THEMED = re.compile(
+    r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="(?P<dark>[^"]+)">\s*'
+    r'<img alt="(?P<alt>[^"]+)" src="(?P<light>[^"]+)">\s*</picture>'
+)
+_ON_SITE = """\
+```{{image}} {light}
+:alt: {alt}
+:class: only-light
+```
+
+```{{image}} {dark}
+:alt: {alt}
+:class: only-dark
+```"""
 ONLY_LINKED = "---\norphan: true\n---\n"
 NOT_SEARCHED = "---\norphan: true\nnosearch: true\n---\n"
 
@@ -215,12 +230,14 @@ def _page(root: Path, name: str, references: dict[str, str]) -> tuple[str, list[
         target = _target(root, path, relative)
         targets.append(target)
         place = os.path.relpath(_place(target, references), PurePosixPath(name).parent)
+        if place == link:
+            continue
         end = f"#{anchor}" if anchor else ""
         pattern = rf"(?<=\]\(){re.escape(link)}(?=[) ])"
         text, count = re.subn(pattern, f"{place}{end}".replace("\\", r"\\"), text)
         if not count:
             raise PageError(f"{name}: write the link to {link} as [text]({link})")
-    return text, targets
+    return _THEMED.sub(lambda themed: _ON_SITE.format(**themed.groupdict()), text), targets
 
 
 def _target(root: Path, path: Path, link: str) -> str:

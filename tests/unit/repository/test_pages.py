@@ -110,6 +110,25 @@ def test_a_broken_link_stops_the_site(tmp_path: Path, monkeypatch: pytest.Monkey
     assert ":caption: Project\ndocs/a\n```" in (tmp_path / "out/index.md").read_text()
 
 
+def test_a_picture_for_each_theme_is_copied_and_shown_by_the_theme_of_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "GROUPS", {staging.MORE: []})
+    picture = (
+        '<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="docs/dark.png">\n'
+        '  <img alt="A thread" src="docs/light.png">\n</picture>\n'
+    )
+    write(tmp_path, {"README.md": f"# Home\n\n{picture}", "docs/light.png": "light"})
+    with pytest.raises(staging.PageError, match=r"README\.md: docs/dark\.png does not exist"):
+        staging.stage(tmp_path, tmp_path / "out", {})
+    write(tmp_path, {"docs/dark.png": "dark"})
+    staging.stage(tmp_path, tmp_path / "out", {})
+    home = (tmp_path / "out/index.md").read_text()
+    assert "```{image} docs/dark.png\n:alt: A thread\n:class: only-dark\n```" in home
+    assert "```{image} docs/light.png\n:alt: A thread\n:class: only-light\n```" in home
+    assert (tmp_path / "out/docs/dark.png").read_text() == "dark"
+
+
 def test_pages_that_a_readme_lists_are_in_no_menu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
