@@ -31,7 +31,7 @@ _STARTING = (_BRANCH, _JOIN, SENDS)
 _OF_FRAMEWORK = (_HIDDEN, "branch:", "start:", _JOIN)
 _NO_VERSION = value_pb2.Version()
 _FIRST_WITH_BRANCHES = 3
-"""First version of states in which `branch:to:` channels tell all edges; 0 means another framework."""
+"""First version of states in which `branch:to:` channels tell all edges; others have 0."""
 
 _PULL, _PUSH, _HANDLER = "~__pregel_pull, ", "~__pregel_push, ", ", node_error_handler, 0000000000"
 
