@@ -148,10 +148,10 @@ def test_keys_work_on_a_box_to_tick_and_are_text_in_a_field(
     expect(look.page.get_by_role("dialog", name="Keys")).to_be_visible()
     look.page.keyboard.press("Escape")
     look.open("/threads")
-    agent = look.page.get_by_label("Agent")
-    agent.focus()
+    field = look.page.get_by_label("Agent")
+    field.focus()
     look.page.keyboard.type("gt?j")
-    expect(agent).to_have_value("gt?j")
+    expect(field).to_have_value("gt?j")
 
 
 def test_a_menu_closes_on_escape_on_a_click_beside_it_and_under_dialogs(
@@ -245,7 +245,8 @@ def test_the_header_the_content_and_the_rows_begin_in_lines(
         look.page.locator("a.row").first.wait_for()
         assert left(look, ".brand") == left(look, "h1")
         assert left(look, ".brand") <= 24 or width > 1440
-        assert look.page.locator("header").bounding_box()["height"] == 48
+        height = "(header) => header.getBoundingClientRect().height"
+        assert look.page.locator("header").evaluate(height) == 48
         assert left(look, ".card h2") == left(look, "a.row")
         ends = look.page.evaluate(
             "['.header-side', 'main .card'].map("

@@ -1,4 +1,4 @@
-/** Questions that one click answers: a few options, of which each is a whole answer. Pure. */
+/** Questions that one click answers: a few options, and each option is a whole answer. Pure. */
 import type { Json } from "../../parts/json/json_tree.tsx";
 import type { Form } from "./form.ts";
 
