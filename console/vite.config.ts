@@ -1,9 +1,26 @@
 import { fileURLToPath } from "node:url";
-import { defineConfig } from "vite";
+import { defineConfig, type Plugin } from "vite";
 
 const contract = fileURLToPath(new URL("../clients/typescript/src/gen", import.meta.url));
 
+/**
+ * Leaves out the JSON form of messages, 33 kB: the console asks for the binary form only, and the
+ * Connect protocol's own JSON, for errors, does not use this code.
+ */
+const binaryOnly: Plugin = {
+  name: "binary-messages-only",
+  load: {
+    filter: { id: /@bufbuild\/protobuf\/dist\/esm\/(from|to)-json\.js$/ },
+    handler(id) {
+      const name = id.endsWith("from-json.js") ? "fromJson" : "toJson";
+      const refuse = `() => { throw new Error("the bundle has no ${name}"); }`;
+      return `export const ${name} = ${refuse}; export const ${name}String = ${name};`;
+    },
+  },
+};
+
 export default defineConfig({
+  plugins: [binaryOnly],
   resolve: {
     alias: { "@contract": `${contract}/tuskpoint/v1`, "@google": `${contract}/google` },
     // The generated stubs are outside of this package and must not add a second runtime.
