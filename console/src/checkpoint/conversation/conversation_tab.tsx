@@ -2,14 +2,16 @@
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { checkpointLink } from "../../links.ts";
-import { JsonTree, Text } from "../../parts/json/json_tree.tsx";
-import { Badge } from "../../parts/labels.tsx";
 import { Empty } from "../../parts/problem.tsx";
-import { count, counted, oneLine, visible } from "../../words.ts";
+import { count, counted, oneLine } from "../../words.ts";
 import { type Conversation, conversationsOf, hidesValues } from "./conversations.ts";
-import type { Block, Message, ToolCall } from "./messages.ts";
+import { MessageView } from "./message.tsx";
+import type { Message } from "./messages.ts";
+import { type Turn, turnsOf } from "./pairing.ts";
+import { sumsOf } from "./usage.ts";
+import "./conversation.css";
 
-const PAGE = 50; // messages that are shown at a time
+const PAGE = 50; // turns that are shown at a time
 
 export function ConversationTab({ checkpoint }: { checkpoint: Checkpoint }) {
   const channels = checkpoint.state?.channels;
@@ -41,30 +43,58 @@ interface ConversationViewProps {
 
 function ConversationView({ conversation, alone }: ConversationViewProps) {
   const { name, messages, delta } = conversation;
+  const turns = useMemo(() => turnsOf(messages), [messages]);
   const [shown, setShown] = useState(PAGE);
-  const first = Math.max(messages.length - shown, 0);
-  const box = useScrolledToEnd(messages, shown);
+  const first = Math.max(turns.length - shown, 0);
+  const box = useScrolledToEnd(turns, shown);
   return (
     <section aria-label={`Conversation in ${oneLine(name, 80)}`}>
       <h3 class={alone ? "unseen" : undefined}>{oneLine(name, 200)}</h3>
-      <p class="quiet">
-        {counted(messages.length, "message")}
-        {first > 0 && `, the newest ${count(messages.length - first)} are shown`}
-        {delta &&
-          ". This channel is stored as writes: the graph may merge them in another way than they are shown."}
-      </p>
+      <Facts messages={messages} />
+      {delta && (
+        <p class="quiet">
+          This channel is stored as writes: the graph may merge them in another way than they are
+          shown.
+        </p>
+      )}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls the conversation */}
       <div class="messages" ref={box} tabIndex={0} role="log" aria-label="Messages" aria-live="off">
         {first > 0 && (
           <button type="button" onClick={() => setShown(shown + PAGE)}>
-            Show {count(Math.min(PAGE, first))} earlier
+            Show {count(Math.min(PAGE, first))} of {count(first)} earlier
           </button>
         )}
-        {messages.slice(first).map((message, index) => (
-          <MessageView key={first + index} message={message} />
+        {turns.slice(first).map((turn, index) => (
+          <MessageView key={first + index} turn={turn} />
         ))}
       </div>
     </section>
+  );
+}
+
+/** The size of a conversation, and the tokens that its messages report. */
+function Facts({ messages }: { messages: Message[] }) {
+  const { calls, usage, answers, reporting } = useMemo(() => sumsOf(messages), [messages]);
+  const { input, output, total } = usage;
+  const tokens =
+    input === undefined || output === undefined
+      ? total !== undefined && `${counted(total, "token")}`
+      : `${counted(input, "token")} in, ${count(output)} out`;
+  const facts = [
+    counted(messages.length, "message"),
+    calls > 0 && counted(calls, "tool call"),
+    tokens,
+  ].filter(Boolean);
+  return (
+    <p class="conversation-facts">
+      {facts.join(" · ")}
+      {tokens && reporting < answers && (
+        <span title={`${count(reporting)} of ${count(answers)} answers report tokens`}>
+          {" "}
+          where messages report them
+        </span>
+      )}
+    </p>
   );
 }
 
@@ -72,7 +102,7 @@ function ConversationView({ conversation, alone }: ConversationViewProps) {
  * Keep the end in sight when new messages arrive, and the text in place when earlier messages are
  * added.
  */
-function useScrolledToEnd(messages: Message[], shown: number) {
+function useScrolledToEnd(turns: Turn[], shown: number) {
   const box = useRef<HTMLDivElement>(null);
   const before = useRef({ height: 0, shown });
   useLayoutEffect(() => {
@@ -87,78 +117,6 @@ function useScrolledToEnd(messages: Message[], shown: number) {
       element.scrollTop += element.scrollHeight - height;
     }
     before.current = { height: element.scrollHeight, shown };
-  }, [messages, shown]);
+  }, [turns, shown]);
   return box;
-}
-
-const SPEAKERS: Record<string, string> = {
-  human: "Human",
-  assistant: "Assistant",
-  system: "System",
-  tool: "Tool",
-  remove: "Removed message",
-  other: "Something else",
-};
-
-function MessageView({ message }: { message: Message }) {
-  const { role, name, blocks, calls, callId, failed } = message;
-  const known = Object.hasOwn(SPEAKERS, role);
-  return (
-    <article class={`message ${known ? `from-${role}` : ""}`}>
-      <p class="message-head">
-        <strong>{known ? SPEAKERS[role] : oneLine(role, 60)}</strong>
-        {name && <span>{oneLine(name, 120)}</span>}
-        {failed && <Badge kind="bad">failed</Badge>}
-        {callId && (
-          <span class="quiet" title={`Answers the call ${oneLine(callId)}`}>
-            answers {oneLine(callId, 24)}
-          </span>
-        )}
-      </p>
-      {blocks.map((block, index) => (
-        <BlockView key={index} block={block} />
-      ))}
-      {calls.map((call, index) => (
-        <CallView key={index} call={call} />
-      ))}
-      {blocks.length === 0 && calls.length === 0 && <p class="quiet">No content.</p>}
-    </article>
-  );
-}
-
-function BlockView({ block }: { block: Block }) {
-  switch (block.kind) {
-    case "text":
-      return (
-        <div class="message-text">
-          <Text text={block.text} />
-        </div>
-      );
-    case "reasoning":
-      return (
-        <details class="message-thought">
-          <summary>Reasoning</summary>
-          <Text text={block.text} />
-        </details>
-      );
-    case "media":
-      return <p class="message-media">{visible(oneLine(block.text))}</p>;
-    case "data":
-      return <JsonTree value={block.value} view />;
-  }
-}
-
-function CallView({ call }: { call: ToolCall }) {
-  const { id, name, args } = call;
-  return (
-    <div class="message-call">
-      <p class="message-head">
-        <span>
-          calls <strong>{oneLine(name, 200)}</strong>
-        </span>
-        {id && <span class="quiet">{oneLine(id, 24)}</span>}
-      </p>
-      <JsonTree value={args} open={2} view />
-    </div>
-  );
 }

@@ -1,5 +1,6 @@
 /** Converts the frameworks' messages of a conversation to one form. Pure. */
 import { type Json, unescaped } from "../../parts/json/json.ts";
+import { modelOf, type Usage, usageOf } from "./usage.ts";
 
 export interface Message {
   /** The speaker: `human`, `assistant`, `system`, `tool`, or the framework's own name. */
@@ -7,9 +8,14 @@ export interface Message {
   name: string;
   blocks: Block[];
   calls: ToolCall[];
-  /** The call that a tool answers; empty for other messages. */
-  callId: string;
-  failed: boolean;
+  /** What tools returned, each for a call. */
+  results: ToolResult[];
+  /** ID of the message; empty: it has none. */
+  id: string;
+  /** The model that made the message; empty: not told. */
+  model: string;
+  /** The tokens of the message; undefined: not told. */
+  usage: Usage | undefined;
 }
 
 export type Block =
@@ -23,6 +29,17 @@ export interface ToolCall {
   name: string;
   /** The arguments; text if they could not be parsed. */
   args: Json;
+  /** Why the framework rejected the call; empty: it did not. */
+  problem: string;
+}
+
+export interface ToolResult {
+  /** ID of the call that is answered. */
+  callId: string;
+  /** Name of the tool; empty: not told. */
+  name: string;
+  blocks: Block[];
+  failed: boolean;
 }
 
 type JsonObject = { [key: string]: Json };
@@ -95,6 +112,8 @@ export function messageOf(item: Json): Message | undefined {
   for (const inner of [message, content]) {
     const wrapped = isObject(inner) ? messageOf(inner) : undefined;
     if (wrapped) {
+      wrapped.usage ??= usageOf(item);
+      wrapped.model ||= modelOf(item);
       return wrapped;
     }
   }
@@ -108,16 +127,33 @@ function spoken(fields: JsonObject, role: string): Message {
     name: text(role === "remove" ? fields["id"] : fields["name"]),
     blocks: [],
     calls: [],
-    callId: text(fields["tool_call_id"]),
-    failed: fields["status"] === "error",
+    results: [],
+    id: text(fields["id"]),
+    model: modelOf(fields),
+    usage: usageOf(fields),
   };
-  const blocks = Array.isArray(content) ? content : [content];
-  for (const block of blocks) {
+  if (message.role === "tool") {
+    const failed = fields["status"] === "error";
+    addResult(message, text(fields["tool_call_id"]), content, failed, message.name);
+    return message;
+  }
+  for (const block of listOf(content)) {
     addBlock(message, block);
   }
   addCalls(message, fields["tool_calls"]);
   addCalls(message, fields["invalid_tool_calls"]);
-  return message;
+  return withRole(message);
+}
+
+/** Frameworks send results of tools as messages of the person. */
+function withRole(message: Message): Message {
+  const { blocks, calls, results } = message;
+  const isAnswer = results.length > 0 && blocks.length === 0 && calls.length === 0;
+  return isAnswer ? { ...message, role: "tool" } : message;
+}
+
+function listOf(content: Json | undefined): Json[] {
+  return Array.isArray(content) ? content : [content ?? null];
 }
 
 function addCalls(message: Message, calls: Json | undefined): void {
@@ -138,7 +174,7 @@ function callOf(call: JsonObject): ToolCall | undefined {
     return undefined;
   }
   const id = text(call["id"]) || text(call["call_id"]) || text(call["tool_call_id"]);
-  return { id, name, args: parsed(args) };
+  return { id, name, args: parsed(args), problem: text(call["error"]) };
 }
 
 /** Return parsed arguments if they are JSON text. */
@@ -157,42 +193,51 @@ function parsed(value: Json): Json {
 }
 
 function addBlock(message: Message, block: Json): void {
-  if (block === null || block === "") {
-    return;
+  if (isObject(block)) {
+    const type = text(block["type"]);
+    const call = block["functionCall"] ?? block["function_call"];
+    const answer = block["functionResponse"] ?? block["function_response"];
+    if (CALLS.test(type)) {
+      addCalls(message, [block]);
+      return;
+    }
+    if (isObject(call)) {
+      addCalls(message, [call]);
+      return;
+    }
+    if (isObject(answer)) {
+      addResult(message, text(answer["id"]), answer["response"], false, text(answer["name"]));
+      return;
+    }
+    const callId = text(block["tool_use_id"]);
+    if (callId && type.endsWith("tool_result")) {
+      addResult(message, callId, block["content"], block["is_error"] === true);
+      return;
+    }
   }
-  if (typeof block === "string") {
-    message.blocks.push({ kind: "text", text: block });
-    return;
-  }
-  if (!isObject(block)) {
-    message.blocks.push({ kind: "data", value: block });
-    return;
-  }
-  const type = text(block["type"]);
-  const call = block["functionCall"] ?? block["function_call"];
-  const answer = block["functionResponse"] ?? block["function_response"];
-  if (type === "tool_use" || type === "tool_call") {
-    addCalls(message, [block]);
-  } else if (isObject(call)) {
-    addCalls(message, [call]);
-  } else if (isObject(answer)) {
-    answered(message, text(answer["id"]), answer["response"] ?? null, false);
-    message.name ||= text(answer["name"]);
-  } else if (type === "tool_result") {
-    const failed = block["is_error"] === true;
-    answered(message, text(block["tool_use_id"]), block["content"] ?? null, failed);
-  } else {
-    message.blocks.push(blockOf(block, type));
-  }
+  message.blocks.push(...blocksOf(block));
 }
 
-function answered(message: Message, callId: string, content: Json, failed: boolean): void {
-  message.role = "tool";
-  message.callId = callId;
-  message.failed ||= failed;
-  for (const block of Array.isArray(content) ? content : [content]) {
-    addBlock(message, block);
+const CALLS = /^(server_)?tool_(use|call)$/;
+
+function addResult(
+  message: Message,
+  callId: string,
+  content: Json | undefined,
+  failed: boolean,
+  name = "",
+): void {
+  message.results.push({ callId, name, blocks: listOf(content).flatMap(blocksOf), failed });
+}
+
+function blocksOf(block: Json): Block[] {
+  if (block === null || block === "") {
+    return [];
   }
+  if (typeof block === "string") {
+    return [{ kind: "text", text: block }];
+  }
+  return isObject(block) ? [blockOf(block, text(block["type"]))] : [{ kind: "data", value: block }];
 }
 
 const MEDIA = /image|audio|video|file|document/;
@@ -213,52 +258,46 @@ function blockOf(block: JsonObject, type: string): Block {
 }
 
 /** Return a message of Pydantic AI: a request or a response, composed of parts. */
-function withParts({ kind, parts }: JsonObject): Message | undefined {
+function withParts(item: JsonObject): Message | undefined {
+  const { kind, parts } = item;
   if ((kind !== "request" && kind !== "response") || !Array.isArray(parts)) {
     return undefined;
   }
   const message = spoken({}, kind === "request" ? "human" : "assistant");
+  message.model = modelOf(item);
+  message.usage = usageOf(item);
   for (const part of parts.filter(isObject)) {
     const type = text(part["part_kind"]);
     if (type === "tool-call") {
       addCalls(message, [part]);
     } else if (type === "tool-return" || type === "retry-prompt") {
-      const failed = type === "retry-prompt";
-      answered(message, text(part["tool_call_id"]), part["content"] ?? null, failed);
-      message.name = text(part["tool_name"]);
+      const callId = text(part["tool_call_id"]);
+      addResult(message, callId, part["content"], type === "retry-prompt", text(part["tool_name"]));
     } else if (type === "thinking") {
       message.blocks.push({ kind: "reasoning", text: text(part["content"]) });
     } else {
       message.role = type === "system-prompt" && parts.length === 1 ? "system" : message.role;
-      for (const block of Array.isArray(part["content"]) ? part["content"] : [part["content"]]) {
-        addBlock(message, block ?? null);
-      }
+      message.blocks.push(...listOf(part["content"]).flatMap(blocksOf));
     }
   }
-  return message;
+  return withRole(message);
 }
 
-/** Return an item of the OpenAI Agents SDK that is not a message: a call, its output, a thought. */
+/** Return an item of the OpenAI Agents SDK that is not a message: a call or its output. */
 function itemOfOpenAI(item: JsonObject): Message | undefined {
+  const callId = text(item["call_id"]);
   switch (item["type"]) {
-    case "function_call": {
-      const message = spoken({}, "assistant");
-      addCalls(message, [{ ...item, id: text(item["call_id"]) }]);
-      return message;
-    }
-    case "function_call_output": {
-      const found = spoken({}, "tool");
-      answered(found, text(item["call_id"]), item["output"] ?? null, false);
-      return found;
-    }
+    case "function_call":
+      return spoken({ tool_calls: [{ ...item, id: callId }] }, "assistant");
+    case "function_call_output":
+      return spoken({ tool_call_id: callId, content: item["output"] ?? null }, "tool");
     default:
       return undefined;
   }
 }
 
 function unknown(value: Json): Message {
-  const blocks: Block[] = [{ kind: "data", value }];
-  return { role: "other", name: "", blocks, calls: [], callId: "", failed: false };
+  return { ...spoken({}, "other"), blocks: [{ kind: "data", value }] };
 }
 
 function isObject(value: Json | undefined): value is JsonObject {

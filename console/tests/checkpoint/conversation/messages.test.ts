@@ -1,19 +1,30 @@
 import { expect, test } from "vitest";
-import { isDelta, messageOf, messagesOf } from "../../src/checkpoint/conversation/messages.ts";
-import type { Json } from "../../src/parts/json/json.ts";
+import {
+  type Block,
+  isDelta,
+  type Message,
+  messageOf,
+  messagesOf,
+} from "../../../src/checkpoint/conversation/messages.ts";
+import type { Json } from "../../../src/parts/json/json.ts";
+
+function told(value: Json): string {
+  return (messagesOf(value) ?? []).map(saidIn).join(" | ");
+}
 
 /** Return a message in few words. */
-function told(value: Json): string {
-  return (messagesOf(value) ?? [])
-    .map(({ role, name, blocks, calls, callId, failed }) => {
-      const said = blocks.map((block) =>
-        block.kind === "data" ? JSON.stringify(block.value) : `${block.kind}:${block.text}`,
-      );
-      const called = calls.map((call) => `${call.name}#${call.id}${JSON.stringify(call.args)}`);
-      const answers = callId && `answers:${callId}${failed ? "!" : ""}`;
-      return [role, name, ...said, ...called, answers].filter(Boolean).join(" ");
-    })
-    .join(" | ");
+function saidIn({ role, name, blocks, calls, results }: Message): string {
+  const called = calls.map((call) => `${call.name}#${call.id}${JSON.stringify(call.args)}`);
+  const returned = results.flatMap((result) => [
+    result.name === name ? "" : result.name,
+    ...result.blocks.map(inBlock),
+    `answers:${result.callId}${result.failed ? "!" : ""}`,
+  ]);
+  return [role, name, ...blocks.map(inBlock), ...called, ...returned].filter(Boolean).join(" ");
+}
+
+function inBlock(block: Block): string {
+  return block.kind === "data" ? JSON.stringify(block.value) : `${block.kind}:${block.text}`;
 }
 
 const langchain = (name: string, fields: { [key: string]: Json }): Json => ({
@@ -137,6 +148,27 @@ test.each<[string, Json, string]>([
       { type: "user", message: { role: "user", content: "hi" } },
     ],
     'other {"type":"summary","summary":"about"} | human text:hi',
+  ],
+  [
+    "Anthropic, with several results in one message",
+    [
+      {
+        role: "assistant",
+        content: [
+          { type: "server_tool_use", id: "s", name: "find", input: {} },
+          { type: "web_search_tool_result", tool_use_id: "s", content: [{ url: "u" }] },
+        ],
+      },
+      {
+        role: "user",
+        content: [
+          { type: "tool_result", tool_use_id: "a", content: "x" },
+          { type: "tool_result", tool_use_id: "b", content: [{ type: "text", text: "y" }] },
+          { type: "text", text: "and then" },
+        ],
+      },
+    ],
+    'assistant find#s{} {"url":"u"} answers:s | human text:and then text:x answers:a text:y answers:b',
   ],
   ["a state with messages", { messages: [{ role: "user", content: "hi" }] }, "human text:hi"],
 ])("messages of %s are read", (_, value, text) => {
