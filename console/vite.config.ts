@@ -19,8 +19,29 @@ const binaryOnly: Plugin = {
   },
 };
 
+/**
+ * Leaves out all of `marked` but its lexer, 11 kB. The package is one file; its last statements
+ * make an instance that renders HTML, which would keep the rest of the file in the bundle.
+ */
+const lexerOnly: Plugin = {
+  name: "lexer-of-marked-only",
+  transform: {
+    filter: { id: /marked\.esm\.js$/ },
+    handler(code) {
+      const instance = /;var \w+=new \w+;function \w+\(/.exec(code);
+      const lexer = /[{,](\w+) as Lexer[,}]/.exec(code);
+      const tokenizer = /[{,](\w+) as Tokenizer[,}]/.exec(code);
+      if (!instance || !lexer || !tokenizer) {
+        throw new Error("marked has another form: adapt or remove this plugin");
+      }
+      const exported = `export{${lexer[1]} as Lexer,${tokenizer[1]} as Tokenizer};`;
+      return { code: `${code.slice(0, instance.index)};${exported}`, map: null };
+    },
+  },
+};
+
 export default defineConfig({
-  plugins: [binaryOnly],
+  plugins: [binaryOnly, lexerOnly],
   resolve: {
     alias: { "@contract": `${contract}/tuskpoint/v1`, "@google": `${contract}/google` },
     // The generated stubs are outside of this package and must not add a second runtime.

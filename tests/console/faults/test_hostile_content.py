@@ -24,6 +24,18 @@ HOSTILE = SCRIPT + CONTROL
 THREAD = "thread " + HOSTILE
 LARGE = 5 * 1024 * 1024  # larger than the JSON view shows
 SHOWN = 4_000_000
+PARSED = 20_000  # characters of a message that the console formats at most
+MARKDOWN = (
+    "![a](https://example.org/a.png) <img src=https://example.org/b.png> <script>alert(4)</script>",
+    "[a](javascript:alert(5)) [b](JAVASCRIPT:alert(6)) <javascript:alert(7)> [c](data:text/html,d)",
+    "[a](java&#115;cript:alert(8)) ![b](javascript:alert(9)) [c][d]\n\n[d]: javascript:alert(10)",
+    f"**{HOSTILE}** `{HOSTILE}` [{HOSTILE}](https://example.org/{HOSTILE}) | {HOSTILE}",
+    f"| {HOSTILE} |\n|---|\n| {HOSTILE} |\n\n```{HOSTILE}\n{HOSTILE}\n```\n\n# {HOSTILE}",
+)
+PATTERNS = [
+    *("[", "![[", "[a](", "**a ", "*_", "~a", "`a", "> ", "- ", "1. ", "- > ", "<a ", "\n"),
+    *("|a", "a|b\n-|-\n", "* a\n  * b\n    * c\n", "**x**\n\n", "http://a.b "),
+]
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +194,55 @@ def test_neither_questions_nor_errors_nor_messages_are_more_than_text(
         look.page.get_by_role("group", name="Answer").get_by_role("button").first.click()
         expect(look.page.get_by_text("Answered: ")).to_contain_text("onerror")
         _untouched(look)
+
+
+@pytest.fixture(scope="module")
+def markdown(server: ConsoleServer) -> None:
+    """Messages whose Markdown is made to run, to load, or to take long."""
+    large = [pattern * (PARSED // len(pattern)) for pattern in PATTERNS]
+    deep = ["\n".join(" " * depth + pattern + "a" for depth in range(150)) for pattern in PATTERNS]
+    threads = {
+        "markdown": [*MARKDOWN],
+        "marks": [*large, *deep],
+        "nested 10,000 deep": ["> " * 10_000, "- " * 10_000, "[" * 10_000 + "](a)" * 10_000],
+        "4 MB of marks": ["**[a](`" * (SHOWN // 8)],
+    }
+    with Client(server.target) as client:
+        for thread_id, texts in threads.items():
+            messages = [{"role": "assistant", "content": text + "\nend"} for text in texts]
+            client.save(thread_id, {"messages": messages})
+
+
+def test_markdown_of_an_agent_neither_runs_nor_loads(look: Look, markdown: None) -> None:
+    _open(look, "/thread", id="markdown", tab="conversation")
+    messages = look.page.get_by_role("log", name="Messages")
+    expect(messages.get_by_role("article")).to_have_count(len(MARKDOWN))
+    expect(messages).to_contain_text("<script>alert(4)</script>")
+    expect(messages).to_contain_text("(javascript:alert(5))")
+    expect(messages.locator("table")).to_have_count(1)
+    _untouched(look)
+    links = messages.locator("a").evaluate_all("all => all.map((a) => [a.protocol, a.rel])")
+    assert len(links) >= 2
+    assert {tuple(link) for link in links} == {("https:", "noreferrer noopener")}
+    assert messages.locator("img, script, iframe, style, h1, h2, h3").count() == 0
+
+
+@pytest.mark.parametrize("thread_id", ["marks", "nested 10,000 deep", "4 MB of marks"])
+def test_no_markdown_freezes_the_page(
+    look_at: Looking, markdown: None, thread_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with look_at() as look:
+        _open(look, "/thread", id=thread_id, tab="conversation")
+        expect(look.page.get_by_role("log", name="Messages")).to_contain_text("Assistant")
+        rows = look.page.get_by_role("listbox").get_by_role("option")
+        look.page.get_by_role("listbox").focus()
+        look.page.keyboard.press("End")
+        expect(rows.last).to_have_attribute("aria-selected", "true")
+        assert look.page.evaluate("document.querySelectorAll('*').length") < 60_000
+        _untouched(look)
+        longest = look.longest_task()
+    with capsys.disabled():
+        print(f"\nlongest task of a conversation with {thread_id}: {longest:.0f} ms")
 
 
 @pytest.mark.parametrize("name", ["asks", "fails"])

@@ -112,11 +112,39 @@ def opened(look: Look, thread_id: str) -> Locator:
     return messages
 
 
-def test_messages_are_copied_as_they_were_saved(look: Look) -> None:
+def test_texts_are_formatted_and_their_source_is_one_click_away(look: Look) -> None:
+    messages = opened(look, "travel")
+    answer = messages.get_by_role("article").nth(3)
+    expect(answer.get_by_role("cell", name="1,204")).to_be_visible()
+    expect(answer.locator("strong", has_text="SK 835")).to_be_visible()
+    expect(answer.get_by_role("checkbox").nth(0)).to_be_checked()
+    expect(answer.get_by_role("checkbox").nth(1)).not_to_be_checked()
+    link = answer.get_by_role("link", name="the fares")
+    expect(link).to_have_attribute("href", "https://example.org/fares?a=1")
+    expect(link).to_have_attribute("rel", "noreferrer noopener")
+    expect(link).to_have_attribute("target", "_blank")
+    expect(answer.get_by_role("link", name="Image: map")).to_be_visible()
+    expect(answer).to_contain_text("<b>bold</b>")
+    expect(messages.locator("img, h1, h2, h3, h4, h5, h6")).to_have_count(0)
+
+    source = look.page.get_by_role("button", name="Source")
+    source.click()
+    expect(source).to_have_attribute("aria-pressed", "true")
+    expect(answer).to_contain_text("The cheapest is **SK 835**, see [the fares]")
+    expect(answer.get_by_role("table")).to_have_count(0)
+    source.click()
+    expect(answer.get_by_role("table")).to_be_visible()
+
+
+def test_code_and_messages_are_copied_as_they_were_saved(look: Look) -> None:
     answer = opened(look, "travel").get_by_role("article").nth(3)
-    answer.get_by_role("button", name="Copy the message").click()
+    copied = "navigator.clipboard.readText()"
+    answer.get_by_role("button", name="Copy the code").click()
     expect(answer).to_contain_text("copied")
-    assert look.page.evaluate("navigator.clipboard.readText()") == ANSWER
+    assert look.page.evaluate(copied) == CODE
+    answer.get_by_role("button", name="Copy the message").click()
+    look.page.wait_for_function(f"{copied}.then((text) => text.startsWith('# Flights'))")
+    assert look.page.evaluate(copied) == ANSWER
 
 
 def test_each_call_of_a_tool_has_its_result(look: Look) -> None:
@@ -180,3 +208,6 @@ def test_a_conversation_is_accessible_and_fits(look_at: Looking, width: int, dar
         look.fits()
         messages.get_by_role("article").nth(3).hover()
         look.accessible(".checkpoint")
+        look.page.get_by_role("button", name="Source").click()
+        look.accessible(".checkpoint")
+        look.fits()

@@ -45,12 +45,24 @@ function ConversationView({ conversation, alone }: ConversationViewProps) {
   const { name, messages, delta } = conversation;
   const turns = useMemo(() => turnsOf(messages), [messages]);
   const [shown, setShown] = useState(PAGE);
+  const [source, setSource] = useState(false);
   const first = Math.max(turns.length - shown, 0);
   const box = useScrolledToEnd(turns, shown);
   return (
     <section aria-label={`Conversation in ${oneLine(name, 80)}`}>
       <h3 class={alone ? "unseen" : undefined}>{oneLine(name, 200)}</h3>
-      <Facts messages={messages} />
+      <div class="conversation-head">
+        <Facts messages={messages} />
+        <button
+          type="button"
+          class="plain"
+          aria-pressed={source}
+          title="Show texts as they were saved, not formatted"
+          onClick={() => setSource(!source)}
+        >
+          Source
+        </button>
+      </div>
       {delta && (
         <p class="quiet">
           This channel is stored as writes: the graph may merge them in another way than they are
@@ -65,7 +77,7 @@ function ConversationView({ conversation, alone }: ConversationViewProps) {
           </button>
         )}
         {turns.slice(first).map((turn, index) => (
-          <MessageView key={first + index} turn={turn} />
+          <MessageView key={first + index} turn={turn} source={source} />
         ))}
       </div>
     </section>

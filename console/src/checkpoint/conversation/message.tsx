@@ -4,6 +4,7 @@ import { Icon } from "../../parts/icon.tsx";
 import { JsonTree, Text } from "../../parts/json/json_tree.tsx";
 import { Badge, Copy } from "../../parts/labels.tsx";
 import { count, oneLine, visible } from "../../words.ts";
+import { Markdown } from "./markdown/markdown.tsx";
 import type { Block, Message } from "./messages.ts";
 import type { Turn } from "./pairing.ts";
 import { CallId, CallView, ResultView } from "./tool_call.tsx";
@@ -21,7 +22,13 @@ const SPEAKERS: Record<string, [string, IconNode]> = {
   other: ["Something else", MessageSquare],
 };
 
-export function MessageView({ turn: { message, calls, results } }: { turn: Turn }) {
+interface MessageViewProps {
+  turn: Turn;
+  /** Whether text is shown as it was saved, not formatted. */
+  source: boolean;
+}
+
+export function MessageView({ turn: { message, calls, results }, source }: MessageViewProps) {
   const { role, name, blocks } = message;
   const isKnown = Object.hasOwn(SPEAKERS, role);
   const [speaker, icon] = SPEAKERS[isKnown ? role : "other"] ?? ["", MessageSquare];
@@ -37,7 +44,7 @@ export function MessageView({ turn: { message, calls, results } }: { turn: Turn 
         <Origin message={message} />
       </p>
       {blocks.map((block, index) => (
-        <BlockView key={index} block={block} short={short} />
+        <BlockView key={index} block={block} source={source} short={short} />
       ))}
       {calls.map((call, index) => (
         <CallView key={index} call={call} />
@@ -84,16 +91,19 @@ function tokenFacts(usage: Usage | undefined): string[] {
 
 interface BlockViewProps {
   block: Block;
+  source: boolean;
   short: number;
 }
 
-function BlockView({ block, short }: BlockViewProps) {
+function BlockView({ block, source, short }: BlockViewProps) {
   switch (block.kind) {
     case "text":
-      return (
-        <div class="message-text">
+      return source ? (
+        <pre class="message-source">
           <Text text={block.text} short={short} />
-        </div>
+        </pre>
+      ) : (
+        <Markdown text={block.text} short={short} />
       );
     case "reasoning":
       return (
