@@ -128,7 +128,7 @@ test.each([
   "[a](#b)",
   "<javascript:alert(1)>",
   "[a](\u0001javascript:alert(1))",
-])("%j is no link", (text) => {
+])("%j does not become a link", (text) => {
   expect(shown(text).links).toEqual([]);
 });
 

@@ -144,7 +144,7 @@ function List({ list }: { list: Tokens.List }) {
 
 function Table({ table }: { table: Tokens.Table }) {
   if (dropsCells(table)) {
-    return <CodeBlock text={table.raw} language="" />;
+    return <CodeBlock text={table.raw.trim()} language="" />;
   }
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls the table sideways
