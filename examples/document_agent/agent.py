@@ -236,7 +236,7 @@ def write_section(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
     written = len(state.get("sections", []))
     themes = state["themes"]
     theme = themes[written]
-    with logged(runtime, "write_section", theme["documents"], weight=2):
+    with logged(runtime, "write_section", theme["documents"], weight=len(theme["documents"]) / 2):
         notes = state["notes"]
         related = [
             " and ".join(notes[name]["title"] for name in link["between"])

@@ -4,6 +4,7 @@ One waits, one finished, one failed, one was forked, and one was handed off.
 """
 
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -22,6 +23,8 @@ FORKED, ADOPTED = "briefing-unabridged", "briefing-from-planner"
 DOCUMENTS = HERE / "documents"
 ANSWER, OTHER_ANSWER = "shorten", "publish"
 EDITOR = "editor"
+THINKING_SECONDS = 1.0
+"""Time until the question of the finished thread is answered."""
 KILLS = (("reader/split", "reader/count"), ("statistics", "key_sentences"))
 """For each kill of a process: a node with a stored result, and the node that is at work."""
 
@@ -53,6 +56,7 @@ def run_with_kills(forks: Forks, target: str, settings: Settings) -> None:
         process.join()
         hold.unlink()
     forks.finish(forks.start(run, target, FINISHED, settings, None))
+    time.sleep(THINKING_SECONDS)
     run(target, FINISHED, settings, ANSWER)
 
 

@@ -94,7 +94,7 @@ class Settings:
 
 @contextmanager
 def logged(
-    runtime: Runtime[Settings], node: str, documents: Sequence[str], weight: int = 1
+    runtime: Runtime[Settings], node: str, documents: Sequence[str], weight: float = 1
 ) -> Iterator[None]:
     """Record the start and the end of a node, and stretch its work by pace or hold."""
     info = runtime.execution_info

@@ -18,7 +18,7 @@ from langgraph.types import Command, interrupt
 from tuskpoint import TuskPointSaver
 
 WRITER, EDITOR = "writer", "editor"
-FACTS = {"what": "new disks", "when": "Saturday, 06:00 to 08:00 UTC"}
+TOPIC, TIME = "new disks", "Saturday, 06:00 to 08:00 UTC"
 EDITS = (
     ("We will do some maintenance", "We replace disks of the storage cluster"),
     ("may be slow or fail during this time", "wait during this time, and none is lost"),
@@ -31,6 +31,7 @@ EDITS = (
 class Announcement(TypedDict, total=False):
     """The state that both agents share."""
 
+    topic: str
     facts: dict[str, str]
     draft: str
     decision: str
@@ -40,7 +41,7 @@ class Announcement(TypedDict, total=False):
 def collect(state: Announcement) -> Announcement:
     """Collect the facts."""
     time.sleep(0.15)
-    return {"facts": FACTS}
+    return {"facts": {"what": state["topic"], "when": TIME}}
 
 
 def draft(state: Announcement) -> Announcement:
@@ -80,7 +81,8 @@ def run(target: str, thread: str) -> tuple[str, str]:
     place: RunnableConfig = {"configurable": {"thread_id": thread}}
     with TuskPointSaver(target, agent_id=WRITER) as saver:
         writer = _graph(saver)
-        writer.invoke({}, {**place, "metadata": {"run_id": str(uuid4())}}, durability="sync")
+        first: RunnableConfig = {**place, "metadata": {"run_id": str(uuid4())}}
+        writer.invoke({"topic": TOPIC}, first, durability="sync")
         drafted = writer.get_state(place)
     with TuskPointSaver(target, agent_id=EDITOR) as saver:
         editor = _graph(saver)
@@ -88,8 +90,8 @@ def run(target: str, thread: str) -> tuple[str, str]:
         for words, better_words in EDITS:
             text = text.replace(words, better_words)
         edited = editor.update_state(drafted.config, {"draft": text}, as_node="draft")
-        config: RunnableConfig = {**place, "metadata": {"run_id": str(uuid4())}}
-        editor.invoke(None, config, durability="sync")
-        editor.invoke(Command(resume="publish"), config, durability="sync")
+        second: RunnableConfig = {**place, "metadata": {"run_id": str(uuid4())}}
+        editor.invoke(None, second, durability="sync")
+        editor.invoke(Command(resume="publish"), second, durability="sync")
     before, after = (at["configurable"]["checkpoint_id"] for at in (drafted.config, edited))
     return before, after
