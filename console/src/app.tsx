@@ -4,27 +4,17 @@
  * All views are loaded at once: an open page keeps working while its server is away or replaced.
  */
 
-import {
-  Activity,
-  Camera,
-  type IconNode,
-  Import,
-  ListTree,
-  LogOut,
-  Monitor,
-  Moon,
-  Search,
-  Sun,
-} from "lucide";
-import type { ComponentChildren } from "preact";
+import { type IconNode, LogOut, Monitor, Moon, Sun } from "lucide";
 import { useState } from "preact/hooks";
 import { ErrorBoundary, LocationProvider, Route, Router, useLocation } from "preact-iso";
 import DiffPage from "./diff/page.tsx";
 import AdoptPage from "./handoff/adopt_page.tsx";
 import mark from "./icon.svg";
 import { Keys } from "./keys.tsx";
-import { adoptLink, operationsLink, searchLink, snapshotsLink, threadsLink } from "./links.ts";
+import { threadsLink } from "./links.ts";
 import OperationsPage from "./operations/page.tsx";
+import { PAGES, type PageName } from "./pages.ts";
+import { Palette, PaletteButton } from "./palette/palette.tsx";
 import { Dialog } from "./parts/ask.tsx";
 import { TextField } from "./parts/fields.tsx";
 import { Icon, IconButton } from "./parts/icon.tsx";
@@ -64,6 +54,7 @@ export function App() {
       </main>
       <Notices />
       <Keys />
+      <Palette />
       {refused.value && <SignIn why={refused.value} />}
     </LocationProvider>
   );
@@ -77,23 +68,12 @@ function Header() {
         <span>TuskPoint</span>
       </a>
       <nav aria-label="Pages">
-        <Tab href={threadsLink()} icon={ListTree} others={["/", "/thread", "/diff", "/proof"]}>
-          Threads
-        </Tab>
-        <Tab href={searchLink()} icon={Search}>
-          Search
-        </Tab>
-        <Tab href={snapshotsLink()} icon={Camera}>
-          Snapshots
-        </Tab>
-        <Tab href={adoptLink} icon={Import}>
-          Adopt
-        </Tab>
-        <Tab href={operationsLink} icon={Activity}>
-          Operations
-        </Tab>
+        {PAGES.map((page) => (
+          <Tab key={page.href} page={page} />
+        ))}
       </nav>
       <div class="header-side">
+        <PaletteButton />
         <ThemeChoice />
         {token.value && <IconButton of={LogOut} label="Sign out" onClick={() => signIn("")} />}
       </div>
@@ -101,20 +81,13 @@ function Header() {
   );
 }
 
-interface TabProps {
-  href: string;
-  icon: IconNode;
-  others?: string[];
-  children: ComponentChildren;
-}
-
-function Tab({ href, icon, others = [], children }: TabProps) {
+function Tab({ page: { name, href, icon, below } }: { page: PageName }) {
   const { path } = useLocation();
-  const here = path === href || others.includes(path);
+  const here = path === href || below.includes(path);
   return (
     <a href={href} aria-current={here ? "page" : undefined}>
       <Icon of={icon} />
-      <span>{children}</span>
+      <span>{name}</span>
     </a>
   );
 }

@@ -1,59 +1,57 @@
 /** Keys that work on every page, and the dialog that lists all keys. */
-
-import { useEffect, useRef, useState } from "preact/hooks";
+import { signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
 import { useLocation } from "preact-iso";
-import { adoptLink, operationsLink, searchLink, snapshotsLink, threadsLink } from "./links.ts";
+import { type ActionName, CHECKPOINT_ACTIONS, start } from "./actions/action.ts";
+import { offers } from "./actions/offers.ts";
+import { PAGES } from "./pages.ts";
+import { isPaletteShown, PALETTE_KEYS } from "./palette/shown.ts";
 import { Dialog } from "./parts/ask.tsx";
+import { closeMenu } from "./parts/menu.tsx";
+import "./keys.css";
+import { isDialogOpen, isTyping, leaveField } from "./typing.ts";
 
-const LIST: [string[], string][] = [
-  [["g", "t"], "Threads"],
-  [["g", "s"], "Snapshots"],
-  [["g", "a"], "Adopt"],
-  [["g", "o"], "Operations"],
-  [["/"], "Search"],
-  [["j", "k"], "Next and previous entry of the page's lists or tree"],
-  [["↓", "↑"], "The same in the list or tree that has the focus"],
-  [["Home", "End"], "First and last entry of that list or tree"],
-  [["Enter"], "Open the entry"],
-  [["Escape"], "Close a dialog or a menu, leave a field"],
-  [["?"], "This list"],
+type Key = [keys: string[], meaning: string];
+
+const SECTIONS: [title: string, keys: Key[]][] = [
+  [
+    "Everywhere",
+    [
+      [PALETTE_KEYS, "Find a thread, a page or an action"],
+      ...PAGES.map(({ keys, name }): Key => [keys, name]),
+      [["?"], "This list"],
+      [["Escape"], "Close a dialog or a menu, leave a field"],
+    ],
+  ],
+  [
+    "Lists and trees",
+    [
+      [["j", "k"], "Next and previous entry of the page's lists or tree"],
+      [["↓", "↑"], "The same in the list, tree or menu that has the focus"],
+      [["Home", "End"], "First and last entry of that list, tree or menu"],
+      [["Enter"], "Open the entry"],
+    ],
+  ],
+  [
+    "The shown checkpoint",
+    Object.values<ActionName>(CHECKPOINT_ACTIONS).flatMap(({ key, name }): Key[] =>
+      key ? [[[key], name]] : [],
+    ),
+  ],
 ];
 
-/** Pages by the key that follows `g`. */
-const PAGES: Record<string, string> = {
-  t: threadsLink(),
-  s: snapshotsLink(),
-  a: adoptLink,
-  o: operationsLink,
-};
+/** Whether the dialog with the keys is open. */
+export const isKeyListShown = signal(false);
 
 const SECOND_KEY_MS = 1500; // after `g`; later keys stand alone
 
-const FIELD = "input:not([type=radio], [type=checkbox]), textarea, select";
-
-/** Return whether a key belongs to the focused element, because somebody types there. */
-export function isTyping(event: KeyboardEvent): boolean {
-  const target = event.target as HTMLElement;
-  return (
-    event.ctrlKey ||
-    event.metaKey ||
-    event.altKey ||
-    target.matches(FIELD) ||
-    document.querySelector("dialog[open]") !== null
-  );
-}
-
-/** Takes the focus from a field, so that the keys of the page work again. */
-function leaveField({ target }: KeyboardEvent): void {
-  const inDialog = document.querySelector("dialog[open]") !== null;
-  if (!inDialog && target instanceof HTMLElement && target.matches(FIELD)) {
-    target.blur();
-  }
+/** Return the page that a key opens. */
+function pageOf(key: string, isSecond: boolean): string | undefined {
+  return PAGES.find(({ keys }) => keys.at(-1) === key && (isSecond || keys.length === 1))?.href;
 }
 
 export function Keys() {
   const { route } = useLocation();
-  const [shown, setShown] = useState(false);
   // Time at which `g` was pressed. A ref: the effect runs again after each change of the page.
   const firstKeyAt = useRef(Number.NEGATIVE_INFINITY);
   useEffect(() => {
@@ -62,41 +60,64 @@ export function Keys() {
         leaveField(event);
         return;
       }
-      if (isTyping(event)) {
+      if ((event.ctrlKey || event.metaKey) && event.key === "k" && !isDialogOpen()) {
+        event.preventDefault();
+        isPaletteShown.value = true;
+        return;
+      }
+      if (isTyping(event) || event.repeat) {
         return;
       }
       const isSecond = event.timeStamp - firstKeyAt.current < SECOND_KEY_MS;
       firstKeyAt.current = event.key === "g" ? event.timeStamp : Number.NEGATIVE_INFINITY;
-      const page = event.key === "/" ? searchLink() : isSecond && PAGES[event.key];
+      const page = pageOf(event.key, isSecond);
+      const action = offers()
+        .flatMap(({ actions }) => actions)
+        .find(({ key }) => key === event.key);
       if (event.key === "?") {
-        setShown(true);
+        isKeyListShown.value = true;
       } else if (page) {
         event.preventDefault();
         route(page);
+      } else if (action && !isSecond) {
+        event.preventDefault();
+        closeMenu();
+        start(action, route);
       }
     };
     window.addEventListener("keydown", press);
     return () => window.removeEventListener("keydown", press);
   }, [route]);
-  if (!shown) {
-    return null;
-  }
+  return isKeyListShown.value ? <KeyList /> : null;
+}
+
+function KeyList() {
+  const close = () => {
+    isKeyListShown.value = false;
+  };
   return (
-    <Dialog title="Keys" onClose={() => setShown(false)}>
-      <dl class="keys">
-        {LIST.map(([keys, meaning]) => (
-          <div key={meaning}>
-            <dt>
-              {keys.map((key) => (
-                <kbd key={key}>{key}</kbd>
+    <Dialog title="Keys" onClose={close}>
+      <div class="keys">
+        {SECTIONS.map(([title, keys]) => (
+          <section key={title}>
+            <h3>{title}</h3>
+            <dl>
+              {keys.map(([names, meaning]) => (
+                <div key={meaning}>
+                  <dt>
+                    {names.map((name) => (
+                      <kbd key={name}>{name}</kbd>
+                    ))}
+                  </dt>
+                  <dd>{meaning}</dd>
+                </div>
               ))}
-            </dt>
-            <dd>{meaning}</dd>
-          </div>
+            </dl>
+          </section>
         ))}
-      </dl>
+      </div>
       <div class="buttons">
-        <button type="button" class="primary" onClick={() => setShown(false)}>
+        <button type="button" class="primary" onClick={close}>
           Close
         </button>
       </div>

@@ -78,3 +78,8 @@ export function snapshotsLink(snapshotId = ""): string {
 
 export const adoptLink = "/adopt";
 export const operationsLink = "/operations";
+
+/** Return the address of a page with the server, to send to somebody. */
+export function whole(link: string): string {
+  return new URL(link, window.location.href).href;
+}

@@ -22,6 +22,9 @@ class Hands(Protocol):
     def pick(self, tree: Locator, row: Locator) -> None:
         """Select a row of a tree."""
 
+    def choose(self, menu: Locator, item: str) -> None:
+        """Open the menu of a button, and choose an item."""
+
 
 class Mouse:
     """A person with a mouse."""
@@ -37,6 +40,10 @@ class Mouse:
 
     def pick(self, tree: Locator, row: Locator) -> None:
         row.click()
+
+    def choose(self, menu: Locator, item: str) -> None:
+        menu.click()
+        self.page.get_by_role("menuitem", name=item).click()
 
 
 class Keyboard:
@@ -70,6 +77,26 @@ class Keyboard:
                 return
             self.page.keyboard.press("ArrowDown")
         raise AssertionError(f"arrows do not reach {row}")
+
+    def choose(self, menu: Locator, item: str) -> None:
+        self.press(menu)
+        entry = self.page.get_by_role("menuitem", name=item)
+        for _ in range(MOST_TABS):
+            if entry.evaluate("(entry) => entry === document.activeElement"):
+                self.page.keyboard.press("Enter")
+                return
+            self.page.keyboard.press("ArrowDown")
+        raise AssertionError(f"arrows do not reach {item}")
+
+
+def checkpoint_menu(page: Page) -> Locator:
+    """Return the button with the less frequent actions on the shown checkpoint."""
+    return page.get_by_role("button", name="More on the checkpoint")
+
+
+def thread_menu(page: Page) -> Locator:
+    """Return the button with the less frequent actions on the shown thread."""
+    return page.get_by_role("button", name="More on the thread")
 
 
 HANDS: dict[str, Callable[[Page], Hands]] = {"mouse": Mouse, "keyboard": Keyboard}

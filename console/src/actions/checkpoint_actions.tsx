@@ -1,15 +1,20 @@
-/** The actions on a checkpoint: fork, roll back, label, hand off, edit, compare. */
+/** The actions on a checkpoint, and their dialogs. */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
 import { HandoffDialog } from "../handoff/handoff_dialog.tsx";
-import { diffLink } from "../links.ts";
+import { checkpointLink, diffLink, whole } from "../links.ts";
+import { Note } from "../parts/problem.tsx";
 import { oneLine, short } from "../words.ts";
 import "./actions.css";
+import { type Action, CHECKPOINT_ACTIONS } from "./action.ts";
+import { ActionBar } from "./action_bar.tsx";
 import { CaptureDialog } from "./capture_dialog.tsx";
 import { ForkDialog, LabelDialog, RollbackDialog } from "./change_dialogs.tsx";
 import { headOf, placeOf } from "./checkpoint_names.ts";
+import { copying } from "./copying.ts";
 import { EditDialog } from "./edit/edit_dialog.tsx";
+import { useOffer } from "./offers.ts";
 import { usePin } from "./pin.ts";
 
 interface CheckpointActionsProps {
@@ -18,44 +23,38 @@ interface CheckpointActionsProps {
   thread: Thread | undefined;
 }
 
-type Action = "fork" | "rollback" | "label" | "edit" | "handoff" | "capture";
-
-const BUTTONS: [Action, string][] = [
-  ["fork", "Fork from here"],
-  ["rollback", "Roll back to here"],
-  ["edit", "Edit and save"],
-  ["handoff", "Hand off"],
-  ["label", "Label"],
-  ["capture", "Capture in a snapshot"],
-];
+type DialogName = "fork" | "rollback" | "label" | "edit" | "handoff" | "capture";
 
 export function CheckpointActions({ checkpoint, thread }: CheckpointActionsProps) {
-  const [open, setOpen] = useState<Action>();
+  const [open, setOpen] = useState<DialogName>();
   const ref = placeOf(checkpoint.ref);
   const pin = usePin(ref);
+  const asking = (name: DialogName): Action => ({
+    ...CHECKPOINT_ACTIONS[name],
+    run: () => {
+      pin();
+      setOpen(name);
+    },
+  });
   const parent = { ...ref, checkpointId: checkpoint.parentCheckpointId };
+  const compare = { ...CHECKPOINT_ACTIONS.compare, href: diffLink(parent, ref) };
+  const { copyId, copyLink } = CHECKPOINT_ACTIONS;
+  const actions: Action[] = [
+    asking("fork"),
+    asking("rollback"),
+    asking("edit"),
+    ...(parent.checkpointId ? [compare] : []),
+    asking("label"),
+    asking("handoff"),
+    asking("capture"),
+    ...copying(copyId, ref.checkpointId, "the ID of the checkpoint"),
+    ...copying(copyLink, whole(checkpointLink(ref)), "the link to the checkpoint"),
+  ];
+  useOffer("checkpoint", actions);
   const shared = { checkpoint, thread, onClose: () => setOpen(undefined) };
   return (
     <>
-      <div class="actions">
-        {BUTTONS.map(([action, text]) => (
-          <button
-            key={action}
-            type="button"
-            onClick={() => {
-              pin();
-              setOpen(action);
-            }}
-          >
-            {text}
-          </button>
-        ))}
-        {parent.checkpointId && (
-          <a class="button" href={diffLink(parent, ref)}>
-            Compare
-          </a>
-        )}
-      </div>
+      <ActionBar actions={actions} on="the checkpoint" />
       {open === "fork" && <ForkDialog {...shared} />}
       {open === "rollback" && <RollbackDialog {...shared} />}
       {open === "label" && <LabelDialog {...shared} />}
@@ -78,11 +77,13 @@ function Capture({
   return (
     <CaptureDialog threadIds={[threadId]} onClose={onClose}>
       {other && (
-        <p class="banner">
-          A snapshot captures the head of a thread{head && `, here ${oneLine(short(head))}`}, and
-          not the checkpoint that is shown. To capture this one, fork from here first and capture
-          the new thread.
-        </p>
+        <Note kind="warn">
+          <p>
+            A snapshot captures the head of a thread{head && `, here ${oneLine(short(head))}`}, and
+            not the checkpoint that is shown. To capture the shown checkpoint, fork from here first
+            and capture the new thread.
+          </p>
+        </Note>
       )}
     </CaptureDialog>
   );

@@ -9,6 +9,7 @@ import { Ask, Dialog } from "../parts/ask.tsx";
 import { TextField } from "../parts/fields.tsx";
 import { Copy } from "../parts/labels.tsx";
 import { say } from "../parts/notices.tsx";
+import { Note } from "../parts/problem.tsx";
 import { handoffs } from "../server/calls.ts";
 import { oneLine, visible } from "../words.ts";
 import { writeDescriptor } from "./descriptor.ts";
@@ -113,7 +114,9 @@ function Made({ descriptor, onClose }: { descriptor: HandoffDescriptor; onClose:
         finds the hand-off again.
       </p>
       {descriptor.key && (
-        <p class="banner">It has the key: whoever reads it can read the checkpoint.</p>
+        <Note kind="warn">
+          <p>The descriptor has the key: whoever reads the descriptor can read the checkpoint.</p>
+        </Note>
       )}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls the overflow */}
       <pre class="descriptor" tabIndex={0}>

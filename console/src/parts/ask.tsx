@@ -8,6 +8,7 @@ import { ProblemNote } from "./problem.tsx";
 
 interface DialogProps {
   title: string;
+  class?: string;
   /** Called to close the dialog. Without it, the dialog cannot be closed. */
   onClose?: () => void;
   children: ComponentChildren;
@@ -17,7 +18,7 @@ interface DialogProps {
 export const done = signal(0);
 
 /** A modal dialog; Escape closes it, and the focus returns to the previous element. */
-export function Dialog({ title, onClose, children }: DialogProps) {
+export function Dialog({ title, class: kind, onClose, children }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null);
   const leaving = useRef(false);
   const name = useId();
@@ -27,6 +28,9 @@ export function Dialog({ title, onClose, children }: DialogProps) {
     closeMenu();
     const before = document.activeElement;
     dialog?.showModal();
+    if (dialog) {
+      dialog.scrollTop = 0; // the focus may be at the end of a long dialog
+    }
     return () => {
       leaving.current = true;
       dialog?.close();
@@ -52,7 +56,7 @@ export function Dialog({ title, onClose, children }: DialogProps) {
     }
   };
   return (
-    <dialog ref={element} aria-labelledby={name} onCancel={cancel} onClose={closed}>
+    <dialog ref={element} class={kind} aria-labelledby={name} onCancel={cancel} onClose={closed}>
       <h2 id={name}>{title}</h2>
       {children}
     </dialog>

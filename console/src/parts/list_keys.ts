@@ -1,6 +1,6 @@
 /** Moves through a list with j, k, arrows, Home and End: the entry in focus follows. */
 import { useLayoutEffect } from "preact/hooks";
-import { isTyping } from "../keys.tsx";
+import { isTyping } from "../typing.ts";
 
 /**
  * Return the index to go to for a key pressed at `index` in a list of `length`; undefined: the key

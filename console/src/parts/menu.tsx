@@ -1,7 +1,11 @@
-/** A menu behind a button. It closes on Escape, on a click beside it, and when a dialog opens. */
+/** A menu behind a button: arrow keys move, Escape closes it, and so do clicks and dialogs. */
 import { signal } from "@preact/signals";
+import type { IconNode } from "lucide";
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
+import { Icon } from "./icon.tsx";
+import { moved } from "./list_keys.ts";
+import "./menu.css";
 
 interface OpenMenu {
   id: string;
@@ -19,41 +23,39 @@ export function closeMenu(): void {
   menu?.focus();
 }
 
+export interface MenuItem {
+  name: string;
+  icon: IconNode;
+  /** The key that does the same without the menu. */
+  key?: string | undefined;
+  /** Whether the item is below a line, in red: it deletes something. */
+  isApart: boolean;
+  /** The address that the item opens; without it, `run` is called. */
+  href?: string | undefined;
+  run?: (() => void) | undefined;
+}
+
 interface MenuProps {
+  /** Name of the menu and of its button. */
   label: string;
-  /** The buttons of the menu. */
+  items: readonly MenuItem[];
+  /** Content of the button. */
   children: ComponentChildren;
 }
 
-export function Menu({ label, children }: MenuProps) {
+export function Menu({ label, items, children }: MenuProps) {
   const id = useId();
   const box = useRef<HTMLDivElement>(null);
   const button = useRef<HTMLButtonElement>(null);
+  const first = useRef(0); // the item that gets the focus when the menu opens
   const isOpen = openMenu.value?.id === id;
-  useEffect(() => {
-    if (!isOpen) {
-      return undefined;
+  useLayoutEffect(() => {
+    if (isOpen) {
+      keepInside(box.current);
+      itemsOf(box.current).at(first.current)?.focus();
     }
-    const press = (event: KeyboardEvent) => {
-      if (event.key === "Escape") {
-        event.preventDefault();
-        closeMenu();
-      }
-    };
-    const leave = (event: Event) => {
-      if (event.target instanceof Node && !box.current?.contains(event.target)) {
-        openMenu.value = undefined;
-      }
-    };
-    window.addEventListener("keydown", press);
-    window.addEventListener("pointerdown", leave);
-    window.addEventListener("focusin", leave);
-    return () => {
-      window.removeEventListener("keydown", press);
-      window.removeEventListener("pointerdown", leave);
-      window.removeEventListener("focusin", leave);
-    };
   }, [isOpen]);
+  useLayoutEffect(() => (isOpen ? whileOpen(box.current) : undefined), [isOpen]);
   useEffect(
     () => () => {
       if (openMenu.peek()?.id === id) {
@@ -62,8 +64,15 @@ export function Menu({ label, children }: MenuProps) {
     },
     [id],
   );
-  const toggle = () => {
-    openMenu.value = isOpen ? undefined : { id, focus: () => button.current?.focus() };
+  const open = (at: number) => {
+    first.current = at;
+    openMenu.value = { id, focus: () => button.current?.focus() };
+  };
+  const press = (event: KeyboardEvent) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      open(event.key === "ArrowDown" ? 0 : -1);
+    }
   };
   return (
     <div class="menu" ref={box}>
@@ -71,17 +80,119 @@ export function Menu({ label, children }: MenuProps) {
         type="button"
         class="menu-button"
         ref={button}
+        aria-label={label}
+        aria-haspopup="menu"
         aria-expanded={isOpen}
         aria-controls={isOpen ? id : undefined}
-        onClick={toggle}
+        onClick={() => (isOpen ? closeMenu() : open(0))}
+        onKeyDown={press}
       >
-        {label}
+        {children}
       </button>
-      {isOpen && (
-        <div id={id} class="menu-panel actions">
-          {children}
-        </div>
-      )}
+      {isOpen && <Panel id={id} label={label} items={items} />}
     </div>
   );
+}
+
+interface PanelProps {
+  id: string;
+  label: string;
+  items: readonly MenuItem[];
+}
+
+function Panel({ id, label, items }: PanelProps) {
+  const panel = useRef<HTMLDivElement>(null);
+  const press = (event: KeyboardEvent) => {
+    const choices = itemsOf(panel.current);
+    const at = choices.indexOf(document.activeElement as HTMLElement);
+    const next = moved(event, at, choices.length);
+    if (event.key === "Tab") {
+      closeMenu(); // the focus moves on from the button
+    } else if (next !== undefined) {
+      event.preventDefault();
+      choices[next]?.focus();
+    }
+  };
+  return (
+    <div id={id} ref={panel} class="menu-panel" role="menu" aria-label={label} onKeyDown={press}>
+      {items.map((item, index) => (
+        <>
+          {item.isApart && !items[index - 1]?.isApart && <hr />}
+          <Choice key={item.name} item={item} />
+        </>
+      ))}
+    </div>
+  );
+}
+
+function Choice({ item }: { item: MenuItem }) {
+  const { name, icon, key, isApart, href, run } = item;
+  const shared = {
+    role: "menuitem" as const,
+    class: isApart ? "menu-item danger" : "menu-item",
+    tabIndex: -1,
+    "aria-keyshortcuts": key,
+    onClick: () => {
+      closeMenu();
+      run?.();
+    },
+  };
+  const content = (
+    <>
+      <Icon of={icon} />
+      <span>{name}</span>
+      {key && (
+        <span class="menu-key" aria-hidden="true">
+          <kbd>{key}</kbd>
+        </span>
+      )}
+    </>
+  );
+  return href === undefined ? (
+    <button type="button" {...shared}>
+      {content}
+    </button>
+  ) : (
+    <a href={href} {...shared}>
+      {content}
+    </a>
+  );
+}
+
+function itemsOf(part: HTMLElement | null): HTMLElement[] {
+  return Array.from(part?.querySelectorAll<HTMLElement>("[role=menuitem]") ?? []);
+}
+
+const EDGE = 16; // pixels between a panel and the edge of the window
+
+/** Moves the panel to the left if it reaches over the right edge of the window. */
+function keepInside(box: HTMLElement | null): void {
+  const panel = box?.querySelector<HTMLElement>("[role=menu]");
+  if (panel) {
+    const over = panel.getBoundingClientRect().right - (window.innerWidth - EDGE);
+    panel.style.setProperty("--over", `${Math.max(0, over)}px`);
+  }
+}
+
+/** Closes the open menu on Escape, and when the pointer or the focus leaves it. */
+function whileOpen(box: HTMLElement | null): () => void {
+  const press = (event: KeyboardEvent) => {
+    if (event.key === "Escape") {
+      event.preventDefault();
+      closeMenu();
+    }
+  };
+  const leave = (event: Event) => {
+    if (event.target instanceof Node && !box?.contains(event.target)) {
+      openMenu.value = undefined;
+    }
+  };
+  window.addEventListener("keydown", press);
+  window.addEventListener("pointerdown", leave);
+  window.addEventListener("focusin", leave);
+  return () => {
+    window.removeEventListener("keydown", press);
+    window.removeEventListener("pointerdown", leave);
+    window.removeEventListener("focusin", leave);
+  };
 }

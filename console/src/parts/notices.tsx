@@ -10,6 +10,7 @@ interface Notice {
 }
 
 const LONGEST = 5;
+const BRIEF_MS = 4000;
 
 const notices = signal<Notice[]>([]);
 let last = 0;
@@ -18,6 +19,13 @@ let last = 0;
 export function say(text: string, link?: { href: string; text: string }): void {
   last += 1;
   notices.value = [...notices.value, { id: last, text, link }].slice(-LONGEST);
+}
+
+/** Show a report that goes by itself: the user loses nothing without it. */
+export function sayBriefly(text: string): void {
+  say(text);
+  const id = last;
+  window.setTimeout(() => dismiss(id), BRIEF_MS);
 }
 
 function dismiss(id: number): void {

@@ -4,7 +4,7 @@ import { CircleX, MessageCircleQuestionMark } from "lucide";
 import { useMemo } from "preact/hooks";
 import { ThreadActions } from "../actions/threads/thread_actions.tsx";
 import { ending } from "../checkpoint/failures.ts";
-import { checkpointLink, proofLink, searchLink } from "../links.ts";
+import { checkpointLink } from "../links.ts";
 import { Icon } from "../parts/icon.tsx";
 import { State, When } from "../parts/labels.tsx";
 import { Title } from "../parts/title.tsx";
@@ -27,15 +27,7 @@ export function Head({ threadId, thread, entries, following }: HeadProps) {
       <Title text={oneLine(threadId)} />
       {thread && <State state={thread.state} />}
       <Facts thread={thread} entries={entries} following={following} />
-      <span class="actions">
-        <a class="button" href={proofLink(threadId)}>
-          Proof
-        </a>
-        <a class="button" href={searchLink("", threadId)}>
-          Search in it
-        </a>
-        {thread && <ThreadActions thread={thread} />}
-      </span>
+      <ThreadActions threadId={threadId} thread={thread} />
     </div>
   );
 }

@@ -97,7 +97,7 @@ def test_what_a_token_does_not_allow_is_told_in_place(page: Page, guarded: Conso
         look.allows_failures = True  # refused calls
         look.open("/thread?id=seen")
         sign_in(look, TOKENS["reader"])
-        look.page.get_by_role("button", name="Fork from here").click()
+        look.page.get_by_role("button", name="Fork", exact=True).click()
         dialog = look.page.get_by_role("dialog")
         dialog.get_by_role("button", name="Fork", exact=True).click()
         expect(dialog.get_by_role("alert")).to_contain_text("the scope 'write'")
@@ -121,7 +121,7 @@ def test_a_page_over_plain_http_from_another_machine_can_do_the_same(
         look.open("/thread?id=far")
         assert look.page.evaluate("window.isSecureContext") is False
         sign_in(look, TOKENS["a"])
-        look.page.get_by_role("button", name="Fork from here").click()
+        look.page.get_by_role("button", name="Fork", exact=True).click()
         look.page.get_by_label("ID of the new thread").fill("near")
         look.page.get_by_role("dialog").get_by_role("button", name="Fork", exact=True).click()
         expect(look.page.locator(".next-step")).to_contain_text("“near”")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.console.browser import Look
 from tests.console.conftest import ConsoleServer
+from tests.console.hands import checkpoint_menu, thread_menu
 from tuskpoint import Client
 
 Scheme = Literal["light", "dark"]
@@ -86,16 +87,16 @@ def test_a_part_of_a_checkpoint(look: Look, named: dict[str, str], tab: str, sho
 
 def test_dialogs(look: Look, named: dict[str, str]) -> None:
     look.open(f"/thread?id={named['waiting']}")
-    panel = look.page.get_by_role("region", name="Checkpoint", exact=True)
     dialog = look.page.get_by_role("dialog")
-    for button in ("Fork from here", "Roll back to here", "Edit and save", "Label"):
-        panel.get_by_role("button", name=button).click()
+    checkpoint_menu(look.page).wait_for()  # the page takes the keys
+    for key in "frel":
+        look.page.keyboard.press(key)
         dialog.get_by_text("Advanced").click()
         dialog.get_by_label("Wait until the change is").wait_for()
         everywhere(look, "dialog")
         look.page.keyboard.press("Escape")
         dialog.wait_for(state="detached")
-    panel.get_by_role("button", name="Hand off").click()
+    look.page.keyboard.press("h")
     dialog.get_by_role("button", name="Hand off").click()
     dialog.get_by_role("img", name="QR code").wait_for()
     everywhere(look, "dialog")
@@ -104,7 +105,21 @@ def test_dialogs(look: Look, named: dict[str, str]) -> None:
     everywhere(look, "dialog")
 
 
-def test_the_menu_of_a_thread(look: Look, named: dict[str, str]) -> None:
+def test_menus(look: Look, named: dict[str, str]) -> None:
     look.open(f"/thread?id={named['finished']}")
-    look.page.get_by_role("button", name="More").click()
-    everywhere(look, ".page-head")
+    for menu in (thread_menu(look.page), checkpoint_menu(look.page)):
+        menu.click()
+        look.page.get_by_role("menu").wait_for()
+        everywhere(look)
+        look.page.keyboard.press("Escape")
+
+
+@pytest.mark.parametrize("query", ["", "brief", "no such thread"])
+def test_the_palette(look: Look, named: dict[str, str], query: str) -> None:
+    look.open(f"/thread?id={named['waiting']}")
+    look.page.get_by_text("Publish it?").first.wait_for()
+    look.page.keyboard.press("Control+k")
+    look.page.get_by_role("dialog").get_by_role("combobox").fill(query)
+    shown = {"": named["finished"], "brief": "waits for a person"}.get(query, "No thread has")
+    look.page.get_by_role("dialog").get_by_text(shown).first.wait_for()
+    everywhere(look)

@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 from tests.console.asking_agent import Agent
 from tests.console.browser import Look, looking
 from tests.console.conftest import ConsoleServer, Looking
+from tests.console.hands import thread_menu
 
 # Text beside the focused element that its focus ring covers, or that there is no ring.
 COVERED = """() => {
@@ -111,7 +112,7 @@ def test_keys_walk_through_a_tree_that_has_no_focus(look: Look, demo: Any) -> No
     look.page.keyboard.press("j")
     look.page.keyboard.press("j")
     expect(rows.nth(2)).to_have_attribute("aria-selected", "true")
-    look.page.get_by_role("button", name="Fork from here").focus()
+    look.page.get_by_role("button", name="Fork", exact=True).focus()
     look.page.keyboard.press("k")
     expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
 
@@ -158,8 +159,8 @@ def test_a_menu_closes_on_escape_on_a_click_beside_it_and_under_dialogs(
     look: Look, demo: Any
 ) -> None:
     look.open(f"/thread?id={demo.FINISHED}")
-    more = look.page.get_by_role("button", name="More")
-    entry = look.page.get_by_role("button", name="Prune")
+    more = thread_menu(look.page)
+    entry = look.page.get_by_role("menuitem", name="Prune")
     more.click()
     expect(entry).to_be_visible()
     entry.focus()

@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.console.browser import Look, picture
 from tests.console.conftest import ConsoleServer, Looking
+from tests.console.hands import Mouse, checkpoint_menu
 from tuskpoint import Client, TuskPointSaver
 
 
@@ -115,7 +116,7 @@ def test_a_question_is_a_form(look: Look, demo: Any, pictures: str | None) -> No
 
 def test_checkpoints_are_compared(look: Look, demo: Any, pictures: str | None) -> None:
     look.open(f"/thread?id={demo.FINISHED}")
-    panel(look).get_by_role("link", name="Compare").click()
+    Mouse(look.page).choose(checkpoint_menu(look.page), "Compare with the parent")
     expect(look.page.get_by_role("heading", level=1)).to_have_text("What differs")
     changes = look.page.get_by_role("region", name="Changes")
     expect(changes).to_contain_text("current_plan")

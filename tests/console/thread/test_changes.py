@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, expect
 
 from tests.console.asking_agent import Agent, answer
 from tests.console.browser import Look
+from tests.console.hands import Mouse, checkpoint_menu, thread_menu
 from tuskpoint import Client
 
 
@@ -24,7 +25,7 @@ def said(look: Look, text: str) -> Locator:
 
 
 def edit(look: Look, channel: str) -> Locator:
-    look.page.get_by_role("button", name="Edit and save").click()
+    Mouse(look.page).choose(checkpoint_menu(look.page), "Edit and save")
     dialog = look.page.get_by_role("dialog", name="Edit and save")
     dialog.get_by_label("Channel", exact=True).select_option(channel)
     return dialog
@@ -90,7 +91,7 @@ def test_a_hand_off_is_adopted_from_its_descriptor(
     asking = agent("Proceed?")
     look.allows_failures = True
     look.open(f"/thread?id={asking.thread_id}")
-    look.page.get_by_role("button", name="Hand off").click()
+    Mouse(look.page).choose(checkpoint_menu(look.page), "Hand off")
     dialog = look.page.get_by_role("dialog", name="Hand off")
     dialog.get_by_label("To agent").fill("writer")
     dialog.get_by_role("button", name="Hand off").click()
@@ -126,18 +127,19 @@ def test_fork_label_and_roll_back(
     thread_id = asking.thread_id
     first = list(client.list(thread_id))[-1].checkpoint_id
     look.open(f"/thread?id={thread_id}&checkpoint={first}")
-    look.page.get_by_role("button", name="Fork from here").click()
-    look.page.get_by_label("ID of the new thread").fill(f"{thread_id}-fork")
+    dialog = look.page.get_by_role("dialog")
     look.page.get_by_role("button", name="Fork", exact=True).click()
+    dialog.get_by_label("ID of the new thread").fill(f"{thread_id}-fork")
+    dialog.get_by_role("button", name="Fork", exact=True).click()
     said(look, "Forked checkpoint")
     assert client.get_thread(f"{thread_id}-fork").head_checkpoint_id == first
-    look.page.get_by_role("button", name="Label", exact=True).click()
-    look.page.get_by_role("dialog").get_by_label("Label").fill("good")
+    Mouse(look.page).choose(checkpoint_menu(look.page), "Label")
+    dialog.get_by_label("Label").fill("good")
     look.page.get_by_role("button", name="Set the label").click()
     said(look, "Labelled checkpoint")
     assert client.load(thread_id, first).label == "good"
-    look.page.get_by_role("button", name="Roll back to here").click()
     look.page.get_by_role("button", name="Roll back", exact=True).click()
+    dialog.get_by_role("button", name="Roll back", exact=True).click()
     said(look, "Rolled thread")
     assert client.load(thread_id).lineage.rolled_back_from == f"{thread_id}:{first}"
 
@@ -179,8 +181,7 @@ def test_a_thread_is_deleted_only_by_its_name(
     asking = agent("Proceed?")
     look.allows_failures = True  # The page asks for a thread that no longer exists.
     look.open(f"/thread?id={asking.thread_id}")
-    look.page.get_by_role("button", name="More").click()
-    look.page.get_by_role("button", name="Delete").click()
+    Mouse(look.page).choose(thread_menu(look.page), "Delete")
     dialog = look.page.get_by_role("dialog", name="Delete the thread")
     dialog.get_by_label("ID of the thread").fill("another")
     dialog.get_by_role("button", name="Delete").click()
@@ -216,14 +217,13 @@ class Actions:
         self.rows.filter(has_text=summary).click()
         expect(self.panel.get_by_role("heading", level=2)).to_have_text(summary)
 
-    def ask(self, button: str, *, of_thread: bool = False) -> Locator:
-        """Press a button of the checkpoint, or of the thread; return the dialog that the button
-        opens."""
-        if of_thread:
-            self.page.get_by_role("button", name="More").click()
-            self.page.get_by_role("button", name=button).first.click()
+    def ask(self, action: str, *, of_thread: bool = False) -> Locator:
+        """Choose an action on the checkpoint, or on the thread; return the dialog that opens."""
+        if action in ("Fork", "Roll back"):
+            self.panel.get_by_role("button", name=action).click()
         else:
-            self.panel.get_by_role("button", name=button).click()
+            menu = thread_menu(self.page) if of_thread else checkpoint_menu(self.page)
+            Mouse(self.page).choose(menu, action)
         expect(self.dialog).to_be_visible()
         return self.dialog
 
@@ -246,14 +246,15 @@ def summaries(client: Client, thread: str) -> list[str]:
 def test_escape_and_cancel_change_nothing(actions: Actions, client: Client) -> None:
     actions.open()
     before = client.get_thread(actions.thread).updated
-    for button in ("Fork from here", "Roll back to here", "Label", "Edit and save", "Hand off"):
-        actions.ask(button)
+    for action in ("Fork", "Roll back", "Label", "Edit and save", "Hand off"):
+        actions.ask(action)
         actions.page.keyboard.press("Escape")
         expect(actions.dialog).to_have_count(0)
+        button = action if action in ("Fork", "Roll back") else "More"
         expect(actions.panel.get_by_role("button", name=button)).to_be_focused()
-    actions.ask("Roll back to here").get_by_role("button", name="Cancel").click()
+    actions.ask("Roll back").get_by_role("button", name="Cancel").click()
     expect(actions.dialog).to_have_count(0)
-    expect(actions.panel.get_by_role("button", name="Roll back to here")).to_be_focused()
+    expect(actions.panel.get_by_role("button", name="Roll back")).to_be_focused()
     assert client.get_thread(actions.thread).updated == before
 
 
@@ -261,7 +262,7 @@ def test_an_existing_name_is_told_in_the_dialog(actions: Actions, client: Client
     client.save("taken", {})
     actions.look.allows_failures = True  # the call is refused
     actions.open()
-    dialog = actions.ask("Fork from here")
+    dialog = actions.ask("Fork")
     dialog.get_by_label("ID of the new thread").fill("taken")
     dialog.get_by_role("button", name="Fork", exact=True).click()
     expect(dialog.get_by_role("alert")).to_contain_text("taken")
@@ -273,7 +274,7 @@ def test_an_existing_name_is_told_in_the_dialog(actions: Actions, client: Client
 def test_a_head_that_moved_is_not_rolled_back(actions: Actions, client: Client) -> None:
     actions.look.allows_failures = True  # the call is refused
     actions.open("planned to read")
-    dialog = actions.ask("Roll back to here")
+    dialog = actions.ask("Roll back")
     client.save(actions.thread, {"plan": "archive"}, summary="somebody was faster")
     dialog.get_by_role("button", name="Roll back", exact=True).click()
     expect(dialog.get_by_role("alert")).to_contain_text("HEAD_MOVED")
@@ -284,7 +285,7 @@ def test_a_head_that_moved_is_not_rolled_back(actions: Actions, client: Client) 
 def test_threads_are_copied_hidden_kept_and_pruned(actions: Actions, client: Client) -> None:
     thread = actions.thread
     actions.open()
-    actions.ask("Copy", of_thread=True).get_by_label("ID of the copy").fill("copy")
+    actions.ask("Copy the thread", of_thread=True).get_by_label("ID of the copy").fill("copy")
     actions.confirm("Copy", "Copied 3 checkpoints")
     assert len(summaries(client, "copy")) == 3
     actions.open()

@@ -13,6 +13,7 @@ from playwright.sync_api import Locator, expect
 from tests.console.asking_agent import Agent, answer
 from tests.console.browser import Look
 from tests.console.conftest import ConsoleServer
+from tests.console.hands import Mouse, checkpoint_menu
 from tests.integration.cli.command_line.kit import run
 from tuskpoint import Client, TuskPointSaver
 
@@ -86,7 +87,7 @@ def test_a_question_before_the_head_is_answered_on_a_fork(
     expect(look.page.get_by_text("To answer, fork from here")).to_be_visible()
     expect(yes).to_have_count(0)
     look.accessible()
-    look.page.get_by_role("button", name="Fork from here").click()
+    look.page.get_by_role("button", name="Fork", exact=True).click()
     look.page.get_by_role("dialog").get_by_role("button", name="Fork", exact=True).click()
     look.page.get_by_role("link", name="Open the new thread").click()
     answer(look, "Yes")
@@ -98,7 +99,7 @@ def test_a_question_before_the_head_is_answered_on_a_fork(
 def test_a_fork_and_its_line_are_shown_on_both_threads(look: Look, odd: Agent) -> None:
     open_thread(look, ODD)
     fork = f"{ODD} fork"
-    look.page.get_by_role("button", name="Fork from here").click()
+    look.page.get_by_role("button", name="Fork", exact=True).click()
     dialog = look.page.get_by_role("dialog")
     # A field of one line makes spaces of line breaks.
     dialog.get_by_label("ID of the new thread").fill(fork)
@@ -126,14 +127,14 @@ def test_the_line_stays_until_the_run_continues(
     look.open(f"/thread?id={asking.thread_id}")
     dialog = look.page.get_by_role("dialog")
     if change == "edit":
-        look.page.get_by_role("button", name="Edit and save").click()
+        Mouse(look.page).choose(checkpoint_menu(look.page), "Edit and save")
         dialog.get_by_label("Channel", exact=True).select_option("plan")
         dialog.get_by_label("Value").fill('["edited"]')
         dialog.get_by_role("button", name="Save as a new checkpoint").click()
         made = card(look, "Saved a new checkpoint")
     else:
         look.page.get_by_role("listbox").get_by_role("option").nth(1).click()
-        look.page.get_by_role("button", name="Roll back to here").click()
+        look.page.get_by_role("button", name="Roll back", exact=True).click()
         dialog.get_by_role("button", name="Roll back", exact=True).click()
         made = card(look, "Rolled thread")
     config = config_of(copied(made))

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.console.browser import Look
 from tests.console.conftest import ConsoleServer
-from tests.console.hands import HANDS, Hands
+from tests.console.hands import HANDS, Hands, checkpoint_menu
 from tuskpoint import Client, TuskPointSaver
 
 
@@ -69,9 +69,9 @@ def test_a_newcomer_finds_the_fault_goes_back_answers_and_hands_off(
     # Fork before it.
     hands.pick(tree, tree.get_by_role("option").filter(has_text="Start").last)
     expect(panel.get_by_role("heading", level=2)).to_contain_text("step 0")
-    hands.press(panel.get_by_role("button", name="Fork from here"))
+    hands.press(panel.get_by_role("button", name="Fork", exact=True))
     hands.write(page.get_by_label("ID of the new thread"), repaired)
-    hands.press(page.get_by_role("button", name="Fork", exact=True))
+    hands.press(page.get_by_role("dialog").get_by_role("button", name="Fork", exact=True))
     expect(said).to_contain_text(f"as thread “{repaired}”")
     hands.press(said.get_by_role("link", name="Open the new thread"))
     expect(page.get_by_role("heading", level=1)).to_have_text(repaired)
@@ -102,8 +102,7 @@ def test_a_newcomer_finds_the_fault_goes_back_answers_and_hands_off(
 
 def hand_off(page: Page, hands: Hands, agent: str) -> str:
     """Hand the shown checkpoint off; return the descriptor that the console shows."""
-    panel = page.get_by_role("region", name="Checkpoint", exact=True)
-    hands.press(panel.get_by_role("button", name="Hand off"))
+    hands.choose(checkpoint_menu(page), "Hand off")
     hands.write(page.get_by_label("To agent"), agent)
     hands.press(page.get_by_role("dialog").get_by_role("button", name="Hand off"))
     shown = page.get_by_role("dialog", name="The descriptor")

@@ -8,7 +8,7 @@ import type { Channel } from "@contract/value_pb.js";
 import { useMemo, useState } from "preact/hooks";
 import { Ask, Dialog, InputError } from "../../parts/ask.tsx";
 import { Field } from "../../parts/fields.tsx";
-import { Loading, ProblemNote } from "../../parts/problem.tsx";
+import { Loading, Note, ProblemNote } from "../../parts/problem.tsx";
 import { checkpoints } from "../../server/calls.ts";
 import { useLoad } from "../../server/loading.ts";
 import { bytes, oneLine } from "../../words.ts";
@@ -48,7 +48,11 @@ export function EditDialog(props: EditDialogProps) {
     <Dialog title="Edit and save" onClose={onClose}>
       {loaded.problem && <ProblemNote problem={loaded.problem} retry={loaded.reload} />}
       {!loaded.data && !loaded.problem && <Loading what="the stored state" />}
-      {refusal && <p class="banner">This checkpoint cannot be edited here. {refusal}</p>}
+      {refusal && (
+        <Note kind="warn">
+          <p>This checkpoint cannot be edited here. {refusal}</p>
+        </Note>
+      )}
       <div class="buttons">
         <button type="button" onClick={onClose}>
           Close
@@ -120,7 +124,9 @@ function Form({ checkpoint, thread, full, shown, onClose }: FormProps) {
         )}
       </Field>
       {"refusal" in before ? (
-        <p class="banner">This value cannot be edited here. {before.refusal}</p>
+        <Note kind="warn">
+          <p>This value cannot be edited here. {before.refusal}</p>
+        </Note>
       ) : (
         <>
           <Field label="Value" hint={hintOf(before)}>

@@ -1,15 +1,17 @@
 /** The questions of a checkpoint's tasks, each with a form for the answer. */
 import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
 import { type NamespaceHead, type Thread, ThreadState } from "@contract/thread_pb.js";
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { checkpointLink, type Ref } from "../../links.ts";
-import { Loading, ProblemNote } from "../../parts/problem.tsx";
+import { Loading, Note, ProblemNote } from "../../parts/problem.tsx";
 import { threads } from "../../server/calls.ts";
 import { useLoad } from "../../server/loading.ts";
 import { counted } from "../../words.ts";
 import "../actions.css";
+import { CHECKPOINT_ACTIONS } from "../action.ts";
 import { headOf, placeOf } from "../checkpoint_names.ts";
 import { loadFirst } from "../first_frame.ts";
+import { useOffer } from "../offers.ts";
 import { usePin } from "../pin.ts";
 import { ContinueRun } from "../what_next/continue_run.tsx";
 import { Asking } from "./asking.tsx";
@@ -24,6 +26,8 @@ import { isOwnAnswer } from "./own_answers.ts";
 import { Answered, Asks } from "./question.tsx";
 
 const PAGE = 20; // questions that are shown at a time
+
+const FIRST_CONTROL = ".asked :is(button, input, textarea):not(.json-toggle)";
 
 interface InterruptsProps {
   /** The checkpoint, in its JSON view. */
@@ -42,6 +46,7 @@ export function Interrupts({ checkpoint, thread }: InterruptsProps) {
 function Questions({ checkpoint, thread, questions }: InterruptsProps & { questions: Question[] }) {
   const ref = placeOf(checkpoint.ref);
   const pin = usePin(ref);
+  const section = useRef<HTMLElement>(null);
   const [shown, setShown] = useState(PAGE);
   const { data, problem, reload } = useLoad(
     (signal) => findPlaces(checkpoint, questions, shown, signal),
@@ -54,8 +59,11 @@ function Questions({ checkpoint, thread, questions }: InterruptsProps & { questi
   const listed = data ? withAnswers(data, isHead && ref.checkpointNs === "") : undefined;
   const answered = listed?.filter(({ stored }) => stored).length ?? 0;
   const open = (data?.open ?? questions.length) - answered;
+  const focus = () => section.current?.querySelector<HTMLElement>(FIRST_CONTROL)?.focus();
+  useOffer("question", isPast ? [] : [{ ...CHECKPOINT_ACTIONS.answer, run: focus }]);
   return (
     <section
+      ref={section}
       class={`card interrupts ${open === 0 ? "done" : ""}`}
       aria-label="Questions for a person"
       onInput={pin}
@@ -122,11 +130,13 @@ function withOwn(place: Checkpoint, { taskId }: Question, stored: Answer | undef
  */
 function LeftBehind({ head }: { head: Ref }) {
   return (
-    <p class="banner">
-      The thread has gone on: graphs continue from{" "}
-      <a href={checkpointLink(head)}>its latest checkpoint</a>. To answer, fork from here, and
-      answer on the new thread.
-    </p>
+    <Note kind="warn">
+      <p>
+        The thread has gone on: graphs continue from{" "}
+        <a href={checkpointLink(head)}>its latest checkpoint</a>. To answer, fork from here, and
+        answer on the new thread.
+      </p>
+    </Note>
   );
 }
 

@@ -1,7 +1,9 @@
 /** What to do after a fork, a rollback, an edit or an adoption: a card for each change. */
+import { X } from "lucide";
 import { useEffect } from "preact/hooks";
 import { checkpointLink, threadLink } from "../../links.ts";
 import { done } from "../../parts/ask.tsx";
+import { IconButton } from "../../parts/icon.tsx";
 import { threads } from "../../server/calls.ts";
 import { useLoad } from "../../server/loading.ts";
 import { headOf } from "../checkpoint_names.ts";
@@ -57,11 +59,10 @@ function NextStepCard({ step, isMadeHere, version }: NextStepCardProps) {
   return (
     <div class="card next-step">
       <p class="next-step-what">
-        <span>{step.what}</span>
-        {isMadeHere && <a href={linkToHead(step)}>{step.link}</a>}
-        <button type="button" class="plain" onClick={() => dismiss(step)} aria-label="Dismiss">
-          ×
-        </button>
+        <span>
+          {step.what} {isMadeHere && <a href={linkToHead(step)}>{step.link}</a>}
+        </span>
+        <IconButton of={X} label="Dismiss" onClick={() => dismiss(step)} />
       </p>
       {checkpointNs === "" && <ContinueRun threadId={threadId} />}
     </div>
