@@ -281,8 +281,8 @@ test-console: env console ## test the console in a browser (needs Chromium)
 	$(PY) -m pytest -q tests/console $(ARGS)
 
 .PHONY: console-pictures
-console-pictures: env console ## write the pictures of docs/threads/console.md, from the same tests
-	TUSKPOINT_PICTURES=docs/console $(PY) -m pytest -q tests/console/pages/test_views.py $(ARGS)
+console-pictures: env console ## renew the pictures of the console in README and docs, from the console's demo
+	TUSKPOINT_PICTURES=docs/console $(PY) -m pytest -q tests/console/pages/test_pictures.py -k its_picture $(ARGS)
 
 # --- measuring ------------------------------------------------------------------------------------
 

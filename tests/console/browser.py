@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from io import BytesIO
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Request, expect
 
 from tools.skipped_groups import AXE
 
 PATIENCE_MS = 60_000  # limit of each wait; it costs time only where a test fails
-COLOURS = 128  # colours of a picture
 # A name of this machine that browsers do not treat as localhost: the page lacks the functions that
 # browsers offer only to https and localhost.
 ELSEWHERE = "console.test"
@@ -165,12 +161,3 @@ def looking(
             # Otherwise the next test gets the failed requests of this one.
             page.goto("about:blank")
     look.check()
-
-
-def picture(look: Look, folder: str | None, name: str) -> None:
-    """Save a picture of a page for the docs, small and in few colours, if pictures are wanted."""
-    if folder:
-        look.page.mouse.move(0, 0)
-        with Image.open(BytesIO(look.page.screenshot(animations="disabled"))) as screenshot:
-            few = screenshot.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
-        few.save(Path(folder) / f"{name}.png", optimize=True)

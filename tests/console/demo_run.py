@@ -18,6 +18,8 @@ READY = "All threads are there"
 # A make that runs these tests passes its own flags and jobs on.
 ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
 _PLACE = re.compile(r" {2}(\S.*\S) +(http://\S+)$")
+_CONSOLE = re.compile(r" {2}(http://\S+) ")
+_TARGET = re.compile(r" {2}Agents save to (\S+)\.$")
 
 
 @dataclass
@@ -26,10 +28,14 @@ class DemoRun:
 
     Attributes:
         process: The process of `make`.
+        console: The address of the first console.
+        target: The address that agents save to on the first server.
         places: What there is to look at, and the address of its page.
     """
 
     process: subprocess.Popen[str]
+    console: str = ""
+    target: str = ""
     places: dict[str, str] = field(default_factory=dict)
 
     def until(self, pattern: str) -> re.Match[str]:
@@ -40,6 +46,10 @@ class DemoRun:
             lines.append(line)
             if place := _PLACE.match(line.rstrip()):
                 self.places[place[1]] = place[2]
+            elif console := _CONSOLE.match(line):
+                self.console = console[1]
+            elif target := _TARGET.match(line):
+                self.target = target[1]
             if found := re.search(pattern, line):
                 return found
         raise AssertionError(f"the demo ended before {pattern!r}:\n{''.join(lines)}")

@@ -1,4 +1,4 @@
-"""Every view of the demo's threads opens by its address; the docs' pictures are taken here."""
+"""Every view of the demo's threads opens by its address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.graph import END, START, MessagesState, StateGraph
 from playwright.sync_api import Locator, expect
 
-from tests.console.browser import Look, picture
+from tests.console.browser import Look
 from tests.console.conftest import ConsoleServer, Looking
 from tests.console.hands import Mouse, checkpoint_menu
 from tuskpoint import Client, TuskPointSaver
@@ -60,10 +60,8 @@ def support(server: ConsoleServer) -> str:
     return "support"
 
 
-def test_the_state_of_a_checkpoint_unfolds(
-    look_at: Looking, demo: Any, pictures: str | None
-) -> None:
-    for dark, name in ((False, "thread"), (True, "thread-dark")):
+def test_the_state_of_a_checkpoint_unfolds(look_at: Looking, demo: Any) -> None:
+    for dark in (False, True):
         with look_at(dark=dark) as look:
             look.open(f"/thread?id={demo.FINISHED}")
             state = panel(look)
@@ -73,7 +71,6 @@ def test_the_state_of_a_checkpoint_unfolds(
             expect(state).to_contain_text("words_per_sentence")
             expect(look.page.get_by_role("listbox")).to_contain_text("handed off")
             expect(look.page.locator(".knot.certified").first).to_be_attached()
-            picture(look, pictures, name)
 
 
 def test_each_part_of_a_checkpoint_has_an_address(look: Look, demo: Any) -> None:
@@ -107,21 +104,19 @@ def test_messages_are_a_conversation(look: Look, support: str) -> None:
     expect(messages.nth(2)).to_contain_text("It is in Oslo.")
 
 
-def test_a_question_is_a_form(look: Look, demo: Any, pictures: str | None) -> None:
+def test_a_question_is_a_form(look: Look, demo: Any) -> None:
     look.open(f"/thread?id={demo.WAITING}")
     question = look.page.get_by_role("region", name="Questions for a person")
     expect(question.get_by_role("group", name="Answer").get_by_role("button")).to_have_count(3)
-    picture(look, pictures, "interrupt")
 
 
-def test_checkpoints_are_compared(look: Look, demo: Any, pictures: str | None) -> None:
+def test_checkpoints_are_compared(look: Look, demo: Any) -> None:
     look.open(f"/thread?id={demo.FINISHED}")
     Mouse(look.page).choose(checkpoint_menu(look.page), "Compare with the parent")
     expect(look.page.get_by_role("heading", level=1)).to_have_text("What differs")
     changes = look.page.get_by_role("region", name="Changes")
     expect(changes).to_contain_text("current_plan")
     expect(look.page.get_by_role("region", name="To", exact=True)).to_contain_text("publish")
-    picture(look, pictures, "diff")
     look.page.get_by_role("link", name="Swap the sides").click()
     expect(look.page.get_by_role("region", name="From", exact=True)).to_contain_text("publish")
     first = look.page.get_by_role("region", name="From", exact=True)
@@ -134,7 +129,7 @@ def test_checkpoints_are_compared(look: Look, demo: Any, pictures: str | None) -
     expect(changes).to_contain_text("briefing")
 
 
-def test_a_thread_is_verified(look: Look, demo: Any, pictures: str | None) -> None:
+def test_a_thread_is_verified(look: Look, demo: Any) -> None:
     look.open(f"/thread?id={demo.FINISHED}")
     look.page.get_by_role("link", name="Proof").click()
     verify = look.page.get_by_role("region", name="Verify")
@@ -142,7 +137,6 @@ def test_a_thread_is_verified(look: Look, demo: Any, pictures: str | None) -> No
     expect(verify.get_by_role("status")).to_be_visible()
     expect(verify.get_by_role("list", name="Verdicts")).to_contain_text("0 failed")
     expect(look.page.get_by_role("region", name="Chain")).to_contain_text("Catalog")
-    picture(look, pictures, "proof")
     look.page.get_by_role("button", name="Store the manifest").click()
     look.page.get_by_role("dialog").get_by_role("button", name="Store it").click()
     expect(look.page.get_by_text("The manifest is stored", exact=True)).to_be_visible()
@@ -187,9 +181,7 @@ def test_a_search_says_how_near_and_what_was_left_out(look: Look, demo: Any) -> 
     expect(results).to_contain_text("Nothing found")
 
 
-def test_operations_tell_what_waits(
-    look: Look, demo: Any, server: ConsoleServer, pictures: str | None
-) -> None:
+def test_operations_tell_what_waits(look: Look, demo: Any, server: ConsoleServer) -> None:
     with Client(server.target) as client:
         client.save("late", {"n": 1})
     look.open("/operations")
@@ -197,7 +189,6 @@ def test_operations_tell_what_waits(
     look.page.get_by_role("dialog").get_by_role("button", name="Flush now").click()
     expect(look.page.locator(".notice")).to_contain_text("Flushed")
     expect(look.page.get_by_role("region", name="Health")).to_contain_text("All is well")
-    picture(look, pictures, "operations")
     look.page.get_by_role("button", name="Read the trail").click()
     expect(look.page.get_by_text("The trail is empty")).to_be_visible()
 
@@ -215,12 +206,11 @@ def test_snapshots_are_found_by_their_session(look: Look, demo: Any, server: Con
     expect(look.page.get_by_role("heading", name="2 threads captured")).to_be_visible()
 
 
-def test_a_phone_shows_a_thread(look_at: Looking, demo: Any, pictures: str | None) -> None:
+def test_a_phone_shows_a_thread(look_at: Looking, demo: Any) -> None:
     with look_at(width=375, height=760) as look:
         look.open(f"/thread?id={demo.WAITING}")
         expect(look.page.get_by_role("region", name="Questions for a person")).to_be_attached()
         look.fits()
-        picture(look, pictures, "phone")
 
 
 @pytest.mark.parametrize(
