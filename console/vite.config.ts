@@ -19,6 +19,52 @@ const binaryOnly: Plugin = {
   },
 };
 
+/** Options that the runtime reads in the descriptors of the contract. */
+const READ_OPTIONS: Record<string, string[]> = {
+  MessageOptions: ["map_entry"],
+  FieldOptions: ["packed"],
+  MethodOptions: ["idempotency_level"],
+};
+
+const UNREAD = /Options?$|^FeatureSet|CodeInfo$/;
+
+interface DescribedMessage {
+  name: string;
+  field: { name: string }[];
+}
+
+/**
+ * Leaves out options that no descriptor of the contract has, 15 kB. The runtime describes protobuf's
+ * own descriptors by one literal; a message without fields keeps its place in it.
+ */
+const readOptionsOnly: Plugin = {
+  name: "read-options-only",
+  transform: {
+    filter: { id: /wkt\/google\/protobuf\/descriptor_pb\.js$/ },
+    handler(code) {
+      const begin = code.indexOf("boot({") + "boot(".length;
+      const end = code.indexOf(");", begin);
+      const file: { messageType: DescribedMessage[] } = JSON.parse(code.slice(begin, end));
+      const messageType = file.messageType.map((message) => {
+        const { name, field } = message;
+        const read = READ_OPTIONS[name] ?? [];
+        return UNREAD.test(name)
+          ? { name, field: field.filter((one) => read.includes(one.name)), ...nestedOf(message) }
+          : message;
+      });
+      const literal = JSON.stringify({ ...file, messageType });
+      return { code: code.slice(0, begin) + literal + code.slice(end), map: null };
+    },
+  },
+};
+
+/** The enum that the remaining field of `MethodOptions` has. */
+function nestedOf(message: DescribedMessage): object {
+  return message.name === "MethodOptions" && "enumType" in message
+    ? { enumType: message.enumType }
+    : {};
+}
+
 /**
  * Leaves out all of `marked` but its lexer, 11 kB. The package is one file; its last statements
  * make an instance that renders HTML, which would keep the rest of the file in the bundle.
@@ -41,7 +87,7 @@ const lexerOnly: Plugin = {
 };
 
 export default defineConfig({
-  plugins: [binaryOnly, lexerOnly],
+  plugins: [binaryOnly, readOptionsOnly, lexerOnly],
   resolve: {
     alias: { "@contract": `${contract}/tuskpoint/v1`, "@google": `${contract}/google` },
     // The generated stubs are outside of this package and must not add a second runtime.
