@@ -2,13 +2,10 @@
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
 import type { Channel } from "@contract/value_pb.js";
 import { useMemo, useState } from "preact/hooks";
-import { diffLink } from "../links.ts";
-import { TextField } from "../parts/fields.tsx";
-import { Badge } from "../parts/labels.tsx";
 import { Empty } from "../parts/problem.tsx";
-import { count, counted, oneLine, visible } from "../words.ts";
+import { count, oneLine, visible } from "../words.ts";
 import { isOfFramework } from "./describe.ts";
-import { changedChannels, parentOf, useParentDifference } from "./parent_difference.ts";
+import { changedChannels, useParentDifference } from "./parent_difference.ts";
 import { ValueRow } from "./value_row.tsx";
 import { dataOf, versionText } from "./values.ts";
 
@@ -29,83 +26,111 @@ export function StateTab({ checkpoint }: { checkpoint: Checkpoint }) {
     () => channels.filter(({ name }) => name.toLowerCase().includes(words.toLowerCase())),
     [channels, words],
   );
-  const [filled, others] = useMemo(() => sorted(matching, changed), [matching, changed]);
-  const parent = parentOf(checkpoint);
+  const groups = useMemo(() => grouped(matching, changed), [matching, changed]);
   if (channels.length === 0) {
     return <Empty title="This checkpoint has no channels." />;
   }
   return (
     <>
-      <p class="quiet">
-        {counted(channels.length, "channel")}
-        {changed.size > 0 && `, ${count(changed.size)} changed by this step`}
-        {difference.data?.truncated && " (at least)"}
-        {parent && checkpoint.ref && (
-          <>
-            {" · "}
-            <a href={diffLink(parent, checkpoint.ref)}>What changed</a>
-          </>
-        )}
-      </p>
       {difference.problem && (
         <p class="quiet">
           What this step changed is not known: {visible(difference.problem.message)}
         </p>
       )}
-      {channels.length > MANY && (
-        <TextField label="Find a channel" value={words} onInput={setWords} />
+      {channels.filter(({ name }) => !isOfFramework(name)).length > MANY && (
+        <input
+          type="search"
+          class="channel-search"
+          aria-label="Find a channel"
+          placeholder={`Find one of ${count(channels.length)} channels`}
+          value={words}
+          onInput={(event) => setWords(event.currentTarget.value)}
+        />
       )}
       {matching.length === 0 && <Empty title="No channel has this in its name." />}
-      <Channels label="Channels" channels={filled} changed={changed} />
-      {others.length > 0 && (
-        <details class="values-rest">
-          <summary>
-            {counted(others.length, "channel")} without a value, or of the framework itself
-          </summary>
-          <Channels label="Other channels" channels={others} changed={changed} />
-        </details>
+      <Group title="Changed by this step" channels={groups.changed} />
+      <Group
+        title={groups.changed.length > 0 ? "Other channels" : "Channels"}
+        channels={groups.others}
+      />
+      <Group title="Without a value" channels={groups.empty} folded />
+      <Group title="Framework's own channels" channels={groups.framework} folded />
+      {difference.data?.truncated && (
+        <p class="quiet">The server compared only a part: more channels may have changed.</p>
       )}
     </>
   );
 }
 
-/** Return the channels with values of the agent, changed channels first; and all other channels. */
-function sorted(channels: Channel[], changed: Set<string>): [Channel[], Channel[]] {
-  const shown = (channel: Channel) => dataOf(channel) && !isOfFramework(channel.name);
-  const filled = channels.filter(shown);
-  const first = filled.filter(({ name }) => changed.has(name));
-  const later = filled.filter(({ name }) => !changed.has(name));
-  return [[...first, ...later], channels.filter((channel) => !shown(channel))];
+interface Groups {
+  changed: Channel[];
+  others: Channel[];
+  empty: Channel[];
+  framework: Channel[];
 }
 
-interface ChannelsProps {
-  label: string;
-  channels: Channel[];
-  changed: Set<string>;
+/** Sort channels into the agent's, by whether they have a value and changed, and all others. */
+function grouped(channels: readonly Channel[], changed: ReadonlySet<string>): Groups {
+  const groups: Groups = { changed: [], others: [], empty: [], framework: [] };
+  for (const channel of channels) {
+    if (isOfFramework(channel.name)) {
+      groups.framework.push(channel);
+    } else if (!dataOf(channel)) {
+      groups.empty.push(channel);
+    } else {
+      groups[changed.has(channel.name) ? "changed" : "others"].push(channel);
+    }
+  }
+  return groups;
 }
 
-function Channels({ label, channels, changed }: ChannelsProps) {
+interface GroupProps {
+  title: string;
+  channels: readonly Channel[];
+  folded?: boolean;
+}
+
+function Group({ title, channels, folded = false }: GroupProps) {
+  if (channels.length === 0) {
+    return null;
+  }
+  const heading = (
+    <>
+      {title} <span class="tab-count">{count(channels.length)}</span>
+    </>
+  );
+  return folded ? (
+    <details class="values-rest">
+      <summary>{heading}</summary>
+      <Channels label={title} channels={channels} />
+    </details>
+  ) : (
+    <>
+      <h3 class="values-title">{heading}</h3>
+      <Channels label={title} channels={channels} />
+    </>
+  );
+}
+
+function Channels({ label, channels }: { label: string; channels: readonly Channel[] }) {
   const [pages, setPages] = useState(1);
   const shown = channels.slice(0, pages * PAGE);
   const left = channels.length - shown.length;
   return (
     <>
       <ul class="values" aria-label={label}>
-        {shown.map((channel) => (
-          <li key={channel.name}>
+        {shown.map(({ name, content, digest, version }) => (
+          <li key={name}>
             <ValueRow
-              name={channel.name}
-              data={dataOf(channel)}
-              digest={channel.digest}
-              marks={
-                <>
-                  {changed.has(channel.name) && <Badge kind="warn">changed</Badge>}
-                  {channel.version && (
-                    <span title={`Version ${String(channel.version.kind.value)}`}>
-                      v{oneLine(versionText(channel.version), 24)}
-                    </span>
-                  )}
-                </>
+              name={name}
+              data={content.case === "value" ? content.value.data : undefined}
+              digest={digest}
+              facts={
+                version && (
+                  <span title={`Version ${String(version.kind.value)}`}>
+                    version {oneLine(versionText(version), 24)}
+                  </span>
+                )
               }
             />
           </li>

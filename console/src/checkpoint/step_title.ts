@@ -12,17 +12,24 @@ const SOURCES = new Map([
 
 /**
  * Return the name of a checkpoint: the nodes that ran in the step, else what led to the checkpoint,
- * else the summary, the number of the step, or the ID. Needs `VIEW_STEP`.
+ * else the summary, the number of the step, or the ID.
+ *
+ * @param checkpoint - The checkpoint in `VIEW_STEP`.
+ * @param parent - Its parent, if it is known.
  */
-export function titleOf(checkpoint: Checkpoint): string {
-  const { step, summary, ref } = checkpoint;
+export function titleOf(checkpoint: Checkpoint, parent?: Checkpoint): string {
+  const { step, summary, ref, lineage } = checkpoint;
   const { source, step: number } = metadataOf(checkpoint);
   if (step && step.nodes.length > 0) {
     return oneLine(step.nodes.join(", "));
   }
+  if (step && lineage?.rolledBackFrom) {
+    return "Rollback"; // the server's checkpoint, whose metadata is that of the step it goes back to
+  }
   // LangGraph counts the steps; another framework may use the word `source` for something else.
   const event = number ? SOURCES.get(source) : undefined;
-  const starts = source === "loop" && number === "0" && step?.changedChannels.length;
+  const followsInput = number === "0" || (parent && metadataOf(parent).source === "input");
+  const starts = source === "loop" && followsInput && step?.changedChannels.length;
   return (
     event ??
     (starts ? "Start" : undefined) ??

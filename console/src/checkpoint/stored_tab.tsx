@@ -10,7 +10,7 @@ import { Loading, ProblemNote } from "../parts/problem.tsx";
 import { threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { bytes, count, hex } from "../words.ts";
-import { DurabilityBadge } from "./heading.tsx";
+import { DurabilityMark } from "./heading.tsx";
 
 const PAGE = 1000; // entries of the manifest in one request
 
@@ -27,7 +27,7 @@ export function StoredTab({ checkpoint, thread }: StoredTabProps) {
       <dl class="facts">
         <dt>Last change</dt>
         <dd>
-          number {count(seq)} of the thread <DurabilityBadge durability={durability} />
+          number {count(seq)} of the thread <DurabilityMark durability={durability} />
         </dd>
         <dt>Blobs expire</dt>
         <dd>

@@ -2,7 +2,8 @@
 import type { ComponentChildren } from "preact";
 import { useId, useMemo, useState } from "preact/hooks";
 import { preview, viewed } from "../parts/json/json.ts";
-import { JsonTree } from "../parts/json/json_tree.tsx";
+import { JsonTree, Text } from "../parts/json/json_tree.tsx";
+import { Copy } from "../parts/labels.tsx";
 import { bytes, hex, oneLine, visible } from "../words.ts";
 import { type Parsed, parsed } from "./values.ts";
 
@@ -14,13 +15,15 @@ interface ValueRowProps {
   /** The JSON view of the value; undefined: there is no view. */
   data: Uint8Array | undefined;
   digest: Uint8Array;
-  /** Marks beside the value. */
-  marks: ComponentChildren;
+  /** Remarks on the line of the value. */
+  remarks?: ComponentChildren;
+  /** Facts that are shown with the unfolded value. */
+  facts?: ComponentChildren;
   /** Whether the value is unfolded at first. */
   open?: boolean;
 }
 
-export function ValueRow({ name, data, digest, marks, open = false }: ValueRowProps) {
+export function ValueRow({ name, data, digest, remarks, facts, open = false }: ValueRowProps) {
   const [unfolded, setUnfolded] = useState(open);
   const inside = useId();
   const value = data && (unfolded || data.length <= AT_ONCE) ? parsed(data) : undefined;
@@ -37,26 +40,28 @@ export function ValueRow({ name, data, digest, marks, open = false }: ValueRowPr
         >
           {oneLine(name, 200)}
         </button>
-        <span class="value-marks">
-          {marks}
+        <span class="value-preview">
+          {!unfolded && value && <Line value={value} />}
+          {!unfolded && data && !value && <code>{oneLine(beginning(data))}</code>}
+        </span>
+        <span class="value-remarks">
+          {remarks}
           {value && <Kind value={value} />}
-          {data && <span title="Size as JSON">{bytes(data.length)}</span>}
-          {digest.length > 0 && (
-            <code title={`SHA-256 of the stored value: ${hex(digest)}`}>
-              {hex(digest.subarray(0, 4))}
-            </code>
-          )}
         </span>
       </div>
-      {!unfolded && value && <Line value={value} />}
-      {!unfolded && data && !value && <p class="value-preview">{oneLine(beginning(data))}</p>}
-      {unfolded && value && (
+      {unfolded && value && data && (
         <div id={inside} class="value-inside">
-          {"json" in value ? (
-            <JsonTree value={value.json} view />
-          ) : (
-            <p role="alert">{visible(value.problem)}</p>
-          )}
+          <p class="value-facts">
+            {facts}
+            <span title="Size as JSON">{bytes(data.length)}</span>
+            {digest.length > 0 && (
+              <span title={hex(digest)}>
+                SHA-256 <code>{hex(digest.subarray(0, 4))}</code>
+                <Copy text={hex(digest)} what={`the SHA-256 of ${oneLine(name, 60)}`} />
+              </span>
+            )}
+          </p>
+          <Inside value={value} />
         </div>
       )}
     </div>
@@ -68,22 +73,38 @@ function beginning(data: Uint8Array): string {
   return `${new TextDecoder().decode(data.subarray(0, PREVIEW), { stream: true })}…`;
 }
 
-const KINDS: Record<string, string> = { text: "text", special: "" };
+/** An unfolded value: a text as prose, anything else as a tree. */
+function Inside({ value }: { value: Parsed }) {
+  if (!("json" in value)) {
+    return <p role="alert">{visible(value.problem)}</p>;
+  }
+  return typeof value.json === "string" ? (
+    <div class="value-text">
+      <Text text={value.json} />
+    </div>
+  ) : (
+    <JsonTree value={value.json} view />
+  );
+}
 
-/** The kind of a value. */
+/** The kind and size of an object or list. */
 function Kind({ value }: { value: Parsed }) {
   const shown = useMemo(() => ("json" in value ? viewed(value.json) : undefined), [value]);
   if (!shown) {
     return null;
   }
-  const kind = shown.kind === "branch" ? shown.label : (KINDS[shown.kind] ?? shown.kind);
-  return kind ? <span>{oneLine(kind, 60)}</span> : null;
+  return shown.kind === "branch" ? <span>{oneLine(shown.label, 60)}</span> : null;
 }
 
+/** The start of a value on one line: a text as prose, anything else as JSON. */
 function Line({ value }: { value: Parsed }) {
-  const text = useMemo(
-    () => ("json" in value ? preview(value.json, viewed, PREVIEW) : value.problem),
-    [value],
-  );
-  return <p class="value-preview">{oneLine(text)}</p>;
+  const text = useMemo(() => {
+    if (!("json" in value)) {
+      return value.problem;
+    }
+    const { json } = value;
+    return typeof json === "string" ? json : preview(json, viewed, PREVIEW);
+  }, [value]);
+  const isProse = "json" in value && typeof value.json === "string";
+  return isProse ? <span>{oneLine(text, PREVIEW)}</span> : <code>{oneLine(text)}</code>;
 }

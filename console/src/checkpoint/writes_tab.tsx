@@ -54,13 +54,11 @@ function TaskWrites({ task }: { task: Task }) {
                 data={dataOf(write)}
                 digest={write.digest}
                 open={meaning !== ""}
-                marks={
-                  <>
-                    {meaning && <span>{meaning}</span>}
-                    {(write.idx ?? 0) >= 0 && (
-                      <span title="Position among the writes of the task">#{write.idx}</span>
-                    )}
-                  </>
+                remarks={meaning && <span>{meaning}</span>}
+                facts={
+                  (write.idx ?? 0) >= 0 && (
+                    <span title="Position among the writes of the task">write {write.idx}</span>
+                  )
                 }
               />
             </li>

@@ -88,7 +88,7 @@ export function Banner({ following }: { following: Following }) {
   );
 }
 
-const LONGEST = 120; // characters of a question or message
+const LONGEST = 160; // characters of a question or message
 
 /** What the thread waits for or failed with, and a link to where. */
 export function AttentionLine({ threadId, of }: { threadId: string; of: Attention }) {

@@ -15,7 +15,7 @@ export interface Entry extends Knot {
   checkpointNs: string;
   checkpointId: string;
   /** What the checkpoint is called, on one line: the nodes that ran, if nodes ran. */
-  title: string;
+  readonly title: string;
 }
 
 /** What the page must do after an event, besides the update of the log. */
@@ -56,7 +56,7 @@ export class ThreadLog {
 
   /** Add the entry of a checkpoint, unless a later entry is known. */
   put(checkpoint: Checkpoint): void {
-    const entry = entryOf(checkpoint);
+    const entry = entryOf(checkpoint, (key) => this.entries.get(key)?.checkpoint);
     const known = this.entries.get(entry.key);
     if (!known || known.checkpoint.seq <= checkpoint.seq) {
       this.entries.set(entry.key, entry);
@@ -122,20 +122,24 @@ function newerFirst(one: Entry, other: Entry): number {
   return one.checkpointNs < other.checkpointNs ? 1 : -1;
 }
 
-function entryOf(checkpoint: Checkpoint): Entry {
+/** @param find - Returns the checkpoint with a key, if the log has the checkpoint by now. */
+function entryOf(checkpoint: Checkpoint, find: (key: string) => Checkpoint | undefined): Entry {
   const checkpointNs = checkpoint.ref?.checkpointNs ?? "";
   const checkpointId = checkpoint.ref?.checkpointId ?? "";
   const metadata = metadataOf(checkpoint);
   const own = checkpoint.parentCheckpointId;
   const caller = own ? undefined : callerOf(checkpointNs, metadata["parents"]);
+  const parent = own ? keyOf(checkpointNs, own) : caller;
   return {
     key: keyOf(checkpointNs, checkpointId),
-    parent: own ? keyOf(checkpointNs, own) : caller,
+    parent,
     aside: caller !== undefined,
     checkpoint,
     checkpointNs,
     checkpointId,
-    title: titleOf(checkpoint),
+    get title() {
+      return titleOf(checkpoint, parent === undefined ? undefined : find(parent));
+    },
   };
 }
 

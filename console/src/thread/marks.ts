@@ -40,21 +40,21 @@ export function marksOf(checkpoint: Checkpoint, around: Surroundings): Mark[] {
   const add = (icon: IconNode, text: string, kind: Mark["kind"] = "", shown = "") =>
     marks.push({ icon, text, shown, kind });
   const questions = step?.questions ?? [];
-  const [failure] = step?.failures ?? [];
-  if (questions.some(({ answered }) => !answered) && !isContinued) {
-    add(MessageCircleQuestionMark, "waits for a person", "warn", "waits");
+  const open = questions.find(({ answered }) => !answered);
+  if (open && !isContinued) {
+    add(MessageCircleQuestionMark, "waits for a person", "warn", task(open, "asks"));
   } else if (questions.length > 0) {
     add(MessageCircleCheck, "asked a person");
   }
+  const [failure] = step?.failures ?? [];
   if (failure) {
     const where = failure.node ? `failed in ${oneLine(failure.node, 60)}` : "failed";
     const what = failure.type ? `${where}: ${oneLine(failure.type, 60)}` : where;
-    add(
-      CircleX,
-      isContinued ? `${what}, then continued` : what,
-      isContinued ? "" : "bad",
-      isContinued ? "" : "failed",
-    );
+    if (isContinued) {
+      add(CircleX, `${what}, then continued`);
+    } else {
+      add(CircleX, what, "bad", task(failure, "failed"));
+    }
   }
   if (label) {
     add(Tag, `label ${oneLine(label, 200)}`, "good", oneLine(label, 24));
@@ -75,4 +75,9 @@ export function marksOf(checkpoint: Checkpoint, around: Surroundings): Mark[] {
     add(Send, "handed off", "good");
   }
   return marks;
+}
+
+/** Say what a task does: its checkpoint is the step before the task, whose node did not do this. */
+function task({ node }: { node: string }, does: string): string {
+  return node ? `${oneLine(node, 16)} ${does}` : does;
 }

@@ -4,14 +4,14 @@ import { useMemo, useRef, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { NextStepCards } from "../actions/what_next/next_step_cards.tsx";
 import { CheckpointPanel } from "../checkpoint/panel.tsx";
-import { checkpointLink, threadsLink } from "../links.ts";
+import { checkpointLink, type Ref, threadsLink } from "../links.ts";
 import { oneColumn } from "../parts/narrow.ts";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
 import { threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { oneLine } from "../words.ts";
-import { attentionOf, continuedIn } from "./attention.ts";
+import { attentionOf, continuedIn, failureInside } from "./attention.ts";
 import { type Family, FamilyCard, madeFrom, useFamily } from "./family.tsx";
 import { useThread } from "./following.ts";
 import { AttentionLine, Banner, Head } from "./head.tsx";
@@ -69,6 +69,13 @@ function ThreadView({ threadId }: { threadId: string }) {
       </>
     );
   }
+  const entry = chosen && log.find(chosen.checkpointNs, chosen.checkpointId);
+  const listed = entry && {
+    checkpoint: entry.checkpoint,
+    title: entry.title,
+    tookMs: log.tookMs(entry),
+    failedInside: failedInside(all, entry),
+  };
   const key = chosen && keyOf(chosen.checkpointNs, chosen.checkpointId);
   const tree = (
     <TreeCard
@@ -85,9 +92,10 @@ function ThreadView({ threadId }: { threadId: string }) {
         <CheckpointPanel
           key={key}
           reference={{ threadId, ...placeOf(chosen) }}
+          listed={listed}
           thread={thread.data}
           tab={query["tab"] ?? ""}
-          version={versionOf(log.find(chosen.checkpointNs, chosen.checkpointId))}
+          version={versionOf(entry)}
         />
       )}
     </section>
@@ -111,6 +119,14 @@ function ThreadView({ threadId }: { threadId: string }) {
 function versionOf(entry: Entry | undefined): number {
   const certified = entry?.checkpoint.durability === Durability.CERTIFIED;
   return entry ? 2 * Number(entry.checkpoint.seq) + Number(certified) : 0;
+}
+
+/** Return the checkpoint of a subgraph in which the first failing task of `entry` failed. */
+function failedInside(entries: readonly Entry[], entry: Entry): Ref | undefined {
+  const [failure] = entry.checkpoint.step?.failures ?? [];
+  const inner = failure && failureInside(entries, entry, failure);
+  const threadId = entry.checkpoint.ref?.threadId ?? "";
+  return inner && { threadId, ...placeOf(inner.place) };
 }
 
 function placeOf({ checkpointNs, checkpointId }: { checkpointNs: string; checkpointId: string }) {

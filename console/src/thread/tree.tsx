@@ -9,7 +9,7 @@ import { lanesOf } from "./lanes.ts";
 import type { Entry } from "./log.ts";
 import type { Mark } from "./marks.ts";
 import { columnsIn } from "./row_layout.ts";
-import { lanesWidth, ROW, RowContent } from "./tree_row.tsx";
+import { drawingOf, ROW, RowContent } from "./tree_row.tsx";
 
 const MARGIN = 12; // rows that are rendered above and below the visible rows
 
@@ -30,7 +30,7 @@ export function Tree({ entries, selected, marks, tookMs, onSelect, children }: T
   const [top, setTop] = useState(0);
   const { width, height } = useSize(box);
   const rows = useMemo(() => lanesOf(entries), [entries]);
-  const lanes = useMemo(() => lanesWidth(rows), [rows]);
+  const lanes = useMemo(() => drawingOf(rows, width), [rows, width]);
   const hasTokens = useMemo(
     () => entries.some(({ checkpoint }) => checkpoint.step?.tokens),
     [entries],

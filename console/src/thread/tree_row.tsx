@@ -12,13 +12,23 @@ import { type Columns, chipsIn, clockOf, markWidth, roomOf, titleWidth } from ".
 /** Height of a row, in pixels. */
 export const ROW = 32;
 const LANE = 12;
+const NARROW_LANE = 8;
+const NARROW = 400; // width of a tree, in pixels, below which lanes are close together
 const MOST_LANES = 8; // lanes beyond this number are drawn over the last lane
 const COLOURS = 6;
+const TIGHT = 220; // pixels for a title, marks and chips, below which marks have no texts
 
-/** Return the width of the drawing of the lanes, in pixels. */
-export function lanesWidth(rows: readonly LaneRow[]): number {
+/** How the lanes are drawn: the distance from lane to lane, and their whole width, in pixels. */
+export interface Drawing {
+  step: number;
+  width: number;
+}
+
+/** Return how the lanes of all rows are drawn in a tree of a width. */
+export function drawingOf(rows: readonly LaneRow[], treeWidth: number): Drawing {
   const most = rows.reduce((greatest, { lane }) => Math.max(greatest, lane), 0);
-  return Math.min(MOST_LANES, most + 1) * LANE + 8;
+  const step = treeWidth < NARROW ? NARROW_LANE : LANE;
+  return { step, width: Math.min(MOST_LANES, most + 1) * step + 8 };
 }
 
 interface RowProps {
@@ -30,8 +40,7 @@ interface RowProps {
   tookMs: number | undefined;
   columns: Columns;
   row: LaneRow | undefined;
-  /** Width of the drawing of all lanes. */
-  lanes: number;
+  lanes: Drawing;
   /** Width of the tree. */
   width: number;
 }
@@ -40,12 +49,13 @@ export function RowContent({ entry, above, marks, tookMs, columns, row, lanes, w
   const { checkpoint, checkpointNs, title } = entry;
   const graph = graphName(checkpointNs);
   const named = graph ? `${graph} › ${title}` : title;
-  const room = roomOf(width, lanes, columns);
-  const used = marks.reduce((sum, { shown }) => sum + markWidth(shown), 0);
+  const room = roomOf(width, lanes.width, columns);
+  const isTight = room < TIGHT;
+  const used = marks.reduce((sum, { shown }) => sum + markWidth(isTight ? "" : shown), 0);
   return (
     <>
       {columns.clock && <Clock entry={entry} above={above} />}
-      <Lanes row={row} width={lanes} entry={entry} />
+      <Lanes row={row} drawing={lanes} entry={entry} />
       <span class="tree-title">
         {graph && <span class="tree-graph">{graph} › </span>}
         <span class="tree-name">{oneLine(title, 200)}</span>
@@ -56,7 +66,7 @@ export function RowContent({ entry, above, marks, tookMs, columns, row, lanes, w
       />
       <span class="tree-marks">
         {marks.map((mark) => (
-          <MarkView key={mark.text} mark={mark} />
+          <MarkView key={mark.text} mark={isTight ? { ...mark, shown: "" } : mark} />
         ))}
       </span>
       <Figures checkpoint={checkpoint} tookMs={tookMs} columns={columns} />
@@ -141,19 +151,20 @@ function Figures({ checkpoint, tookMs, columns }: FiguresProps) {
 
 interface LanesProps {
   row: LaneRow | undefined;
-  width: number;
+  drawing: Drawing;
   entry: Entry;
 }
 
-function Lanes({ row, width, entry }: LanesProps) {
+function Lanes({ row, drawing, entry }: LanesProps) {
   if (!row) {
     return null;
   }
+  const place = (lane: number) => Math.min(lane, MOST_LANES - 1) * drawing.step + LANE / 2 + 2;
   const x = place(row.lane);
   const middle = ROW / 2;
   const certified = entry.checkpoint.durability === Durability.CERTIFIED;
   return (
-    <svg width={width} height={ROW} aria-hidden="true" focusable="false">
+    <svg width={drawing.width} height={ROW} aria-hidden="true" focusable="false">
       {row.passing.map(({ lane, aside }) => (
         <path key={lane} class={strokeOf(lane, aside)} d={`M${place(lane)} 0V${ROW}`} />
       ))}
@@ -175,10 +186,6 @@ function Lanes({ row, width, entry }: LanesProps) {
       />
     </svg>
   );
-}
-
-function place(lane: number): number {
-  return Math.min(lane, MOST_LANES - 1) * LANE + LANE / 2 + 2;
 }
 
 function strokeOf(lane: number, aside: boolean): string {

@@ -1,16 +1,23 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { CheckpointSchema } from "@contract/checkpoint_pb.js";
+import { type Checkpoint, CheckpointSchema } from "@contract/checkpoint_pb.js";
 import type { StepSchema } from "@contract/step_pb.js";
 import { expect, test } from "vitest";
 import { graphName, titleOf } from "../../src/checkpoint/step_title.ts";
 
-function titled(
-  fields: { summary?: string; step?: MessageInitShape<typeof StepSchema> },
-  metadata: Record<string, unknown> = {},
-): string {
+interface Fields {
+  summary?: string;
+  step?: MessageInitShape<typeof StepSchema>;
+  lineage?: { rolledBackFrom: string };
+}
+
+function checkpoint(fields: Fields, metadata: Record<string, unknown> = {}): Checkpoint {
   const metadataJson = new TextEncoder().encode(JSON.stringify(metadata));
   const ref = { checkpointId: "1f1e931f-558f-6db8" };
-  return titleOf(create(CheckpointSchema, { ref, metadataJson, ...fields }));
+  return create(CheckpointSchema, { ref, metadataJson, ...fields });
+}
+
+function titled(fields: Fields, metadata: Record<string, unknown> = {}): string {
+  return titleOf(checkpoint(fields, metadata));
 }
 
 test("a step is titled by the nodes that ran", () => {
@@ -26,6 +33,23 @@ test("without nodes, a checkpoint of LangGraph is titled by its source", () => {
   expect(titled({ step: {}, summary }, { source: "fork", step: 4 })).toBe("Fork");
   const start = { changedChannels: ["batch"] };
   expect(titled({ step: start, summary }, { source: "loop", step: 0 })).toBe("Start");
+});
+
+test("a step without nodes that follows an input is the start of a run", () => {
+  const step = checkpoint(
+    { step: { changedChannels: ["x"] }, summary: "s" },
+    { source: "loop", step: 5 },
+  );
+  expect(titleOf(step, checkpoint({}, { source: "input", step: 4 }))).toBe("Start");
+  expect(titleOf(step, checkpoint({}, { source: "loop", step: 4 }))).toBe("s");
+  expect(titleOf(step)).toBe("s");
+});
+
+test("a rollback is not titled by the step that it goes back to", () => {
+  const lineage = { rolledBackFrom: "t:1" };
+  expect(titled({ step: {}, lineage, summary: "a ran" }, { source: "loop", step: 3 })).toBe(
+    "Rollback",
+  );
 });
 
 test("otherwise a checkpoint is titled by its summary, its step or its ID", () => {

@@ -31,6 +31,12 @@ test("a failure that the thread left behind is quiet", () => {
   expect(texts({ step: { failures: [{}] } })).toEqual(["bad failed"]);
 });
 
+test("a mark names the task: the row has the node of the step before the task", () => {
+  const step = { questions: [{ node: "approve" }], failures: [{ node: "pay" }, {}] };
+  const shown = marksOf(create(CheckpointSchema, { step }), ALONE).map((mark) => mark.shown);
+  expect(shown).toEqual(["approve asks", "pay failed"]);
+});
+
 test("origins and descendants are marked", () => {
   const lineage = { forkedFrom: "a:1", rolledBackFrom: "a:2", adoptedFrom: "a:3" };
   expect(texts({ label: "ok", lineage }, { forks: 2, isHandedOff: true })).toEqual([

@@ -65,7 +65,7 @@ def test_the_state_of_a_checkpoint_unfolds(look_at: Looking, demo: Any) -> None:
         with look_at(dark=dark) as look:
             look.open(f"/thread?id={demo.FINISHED}")
             state = panel(look)
-            expect(state.get_by_role("heading", level=2)).to_contain_text("publish ran")
+            expect(state.get_by_role("heading", level=2)).to_have_text("publish")
             expect(state.get_by_text("certified", exact=True)).to_be_visible()
             state.get_by_role("button", name="statistics").click()
             expect(state).to_contain_text("words_per_sentence")
@@ -89,7 +89,7 @@ def test_each_part_of_a_checkpoint_has_an_address(look: Look, demo: Any) -> None
     look.page.reload()
     expect(panel(look)).to_contain_text("SHA-256")
     tab(look, "State")
-    expect(panel(look)).to_contain_text("20 channels")
+    expect(panel(look)).to_contain_text("Framework's own channels")
     look.page.go_back()
     expect(panel(look)).to_contain_text("SHA-256")
 
@@ -102,6 +102,41 @@ def test_messages_are_a_conversation(look: Look, support: str) -> None:
     expect(messages.nth(1)).to_contain_text("calls track")
     expect(messages.nth(1)).to_contain_text("in Oslo")
     expect(messages.nth(2)).to_contain_text("It is in Oslo.")
+
+
+def test_the_conversation_opens_first_where_there_is_one(
+    look: Look, demo: Any, support: str
+) -> None:
+    look.open(f"/thread?id={support}")
+    current = panel(look).locator(".tabs [aria-current=true]")
+    expect(current).to_have_text("Conversation")
+    expect(look.page.get_by_role("log", name="Messages")).to_be_visible()
+    tab(look, "State")
+    expect(current).to_have_text("State")
+    assert "tab=state" in look.page.url
+    look.page.reload()
+    expect(current).to_have_text("State")
+    look.open(f"/thread?id={demo.FINISHED}")
+    expect(current).to_have_text("State")
+    expect(panel(look).locator(".tabs")).not_to_contain_text("Conversation")
+
+
+def test_changed_channels_come_first_and_those_of_the_framework_are_folded(
+    look: Look, demo: Any
+) -> None:
+    look.open(f"/thread?id={demo.FINISHED}")
+    changed = panel(look).get_by_role("list", name="Changed by this step")
+    expect(changed.get_by_role("button")).to_have_text(["current_plan", "trail"])
+    others = panel(look).get_by_role("list", name="Other channels")
+    expect(others.get_by_role("button", name="briefing")).to_be_visible()
+    branch = panel(look).get_by_role("button", name="branch:to:publish")
+    expect(branch).to_be_hidden()
+    panel(look).get_by_text("Framework's own channels").click()
+    expect(branch).to_be_visible()
+    # The whole line unfolds a value, which then has its version and hash.
+    changed.get_by_text("Nothing left to do.").click(force=True)
+    expect(changed).to_contain_text("version 17")
+    expect(changed.get_by_role("button", name="Copy the SHA-256 of current_plan")).to_be_visible()
 
 
 def test_a_question_is_a_form(look: Look, demo: Any) -> None:
@@ -174,7 +209,9 @@ def test_a_search_says_how_near_and_what_was_left_out(look: Look, demo: Any) -> 
     result = results.locator("a.row").first
     title = result.locator(".row-name").inner_text()
     result.click()
-    expect(panel(look).get_by_role("heading", level=2)).to_contain_text(title[:30])
+    heading = panel(look).get_by_role("heading", level=2)
+    expect(heading).to_be_visible()
+    assert heading.inner_text() in title
     look.open(f"/search?q=approval&thread={demo.WAITING}&limit=1")
     expect(results.locator("a.row")).to_have_count(1)
     look.open("/search?q=zzzunheard")

@@ -116,11 +116,15 @@ def test_what_a_thread_waits_for_or_failed_with_leads_to_where(look: Look, demo:
     look.open(f"/thread?id={demo.BROKEN}")
     expect(line).to_contain_text(f"Failed in reader {INSIDE} load: UnicodeDecodeError")
     expect(line).to_contain_text("'invalid start byte'")
+    leads = line.get_by_role("link", name="Show where").get_attribute("href")
+    assert leads is not None
+    error = look.page.locator(".problem")
+    expect(error.get_by_role("link", name="Show where in reader")).to_have_attribute("href", leads)
     line.get_by_role("link", name="Show where").click()
     inner = look.page.locator(f"{ROWS}[aria-selected=true]")
     expect(inner.locator(".tree-title")).to_have_text(f"reader {INSIDE} Start")
     expect(inner).to_contain_text("failed in load: UnicodeDecodeError")
-    expect(look.page.locator(".problem")).to_contain_text("Failed in load: UnicodeDecodeError")
+    expect(error).to_contain_text("Failed in load: UnicodeDecodeError")
 
 
 def test_a_checkpoint_has_an_address_and_keys_move_on(
