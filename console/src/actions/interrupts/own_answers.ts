@@ -18,7 +18,9 @@ const byPlace = new Map<string, OwnAnswers>();
 /** Remember the answer to a task, stored at a position of the thread's sequence. */
 export function rememberAnswer(place: Checkpoint, taskId: string, seq: bigint): void {
   const before = byPlace.get(keyOf(place));
-  const taskIds = before?.seq === place.seq ? before.taskIds : [];
+  // The page may not have read its last answer back yet: then the next position tells the same.
+  const isNext = before && (before.seq === place.seq || before.seq + 1n === seq);
+  const taskIds = isNext ? before.taskIds : [];
   byPlace.set(keyOf(place), { seq, taskIds: new Set([...taskIds, taskId]) });
 }
 
