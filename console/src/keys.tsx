@@ -9,7 +9,7 @@ import { isPaletteShown, PALETTE_KEYS } from "./palette/shown.ts";
 import { Dialog } from "./parts/ask.tsx";
 import { closeMenu } from "./parts/menu.tsx";
 import "./keys.css";
-import { isDialogOpen, isTyping, leaveField } from "./typing.ts";
+import { areLettersKeys, isDialogOpen, isTyping, leaveField } from "./typing.ts";
 
 type Key = [keys: string[], meaning: string];
 
@@ -116,8 +116,21 @@ function KeyList() {
           </section>
         ))}
       </div>
+      <label class="choice">
+        <input
+          type="checkbox"
+          checked={areLettersKeys.value}
+          onChange={(event) => {
+            areLettersKeys.value = event.currentTarget.checked;
+          }}
+        />
+        <span>
+          Single letters act. Turn them off to dictate text; {PALETTE_KEYS.join(" ")} still finds
+          this list.
+        </span>
+      </label>
       <div class="buttons">
-        <button type="button" class="primary" onClick={close}>
+        <button type="button" class="primary" autofocus onClick={close}>
           Close
         </button>
       </div>

@@ -1,4 +1,12 @@
 /** Whether a key is text, or belongs to the page. */
+import { effect, signal } from "@preact/signals";
+
+const KEY = "tuskpoint.single-keys";
+
+/** Whether letters act on the page; who dictates text needs them off. */
+export const areLettersKeys = signal(localStorage.getItem(KEY) !== "off");
+
+effect(() => localStorage.setItem(KEY, areLettersKeys.value ? "on" : "off"));
 
 const FIELD = "input:not([type=radio], [type=checkbox]), textarea, select";
 
@@ -10,7 +18,14 @@ export function isDialogOpen(): boolean {
 /** Return whether a key belongs to the focused element, because somebody types there. */
 export function isTyping(event: KeyboardEvent): boolean {
   const target = event.target as HTMLElement;
-  return event.ctrlKey || event.metaKey || event.altKey || target.matches(FIELD) || isDialogOpen();
+  return (
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey ||
+    (event.key.length === 1 && !areLettersKeys.value) ||
+    target.matches(FIELD) ||
+    isDialogOpen()
+  );
 }
 
 /** Takes the focus from a field, so that the keys of the page work again. */

@@ -70,8 +70,8 @@ export function RollbackDialog({ checkpoint, thread, onClose }: CheckpointDialog
   return (
     <Ask title="Roll back to here" confirm="Roll back" onConfirm={rollBack} onClose={onClose}>
       <p>
-        Adds a checkpoint to {namedThread(ref.threadId)} with the state of {named(checkpoint)}. It
-        becomes the head, from which the agent continues.
+        Adds a checkpoint to {namedThread(ref.threadId)} with the state of {named(checkpoint)}. The
+        agent continues from the new checkpoint.
       </p>
       <p>
         Nothing is removed: later checkpoints stay in the history. The tasks of this checkpoint run
@@ -79,8 +79,8 @@ export function RollbackDialog({ checkpoint, thread, onClose }: CheckpointDialog
       </p>
       {head && (
         <p class="hint">
-          The head is now {oneLine(short(head))}. If somebody saves another one before you confirm,
-          nothing is rolled back.
+          The head is now {oneLine(short(head))}. If somebody saves another checkpoint before you
+          confirm, nothing is rolled back.
         </p>
       )}
       <Advanced durability={durability} onChange={setDurability} />
@@ -107,8 +107,8 @@ export function LabelDialog({ checkpoint, onClose }: CheckpointDialogProps) {
       onClose={onClose}
     >
       <p>
-        Gives {named(checkpoint)} a name. A labelled checkpoint is found by it, and retention rules
-        keep it.
+        Gives {named(checkpoint)} a name to find the checkpoint by. Retention rules keep labelled
+        checkpoints.
       </p>
       <TextField
         label="Label"

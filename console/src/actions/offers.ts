@@ -36,6 +36,21 @@ export function useOffer(kind: Kind, actions: readonly Action[]): void {
 export function offers(): Offer[] {
   return (Object.keys(TITLES) as Kind[]).flatMap((kind) => {
     const actions = offered.get(kind)?.current ?? [];
-    return actions.length > 0 ? [{ title: TITLES[kind], actions }] : [];
+    return actions.length > 0
+      ? [{ title: TITLES[kind], actions: actions.map((action) => lateBound(kind, action)) }]
+      : [];
   });
+}
+
+/** Return an action that acts on what the page shows when it runs: the thread may have gone on. */
+function lateBound(kind: Kind, action: Action): Action {
+  if (action.href !== undefined) {
+    return action;
+  }
+  const run = () =>
+    offered
+      .get(kind)
+      ?.current.find(({ name }) => name === action.name)
+      ?.run?.();
+  return { ...action, run };
 }

@@ -65,15 +65,15 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
       onClose={() => (made.current ? onMade(made.current) : onClose())}
     >
       <p>
-        Stores {named(checkpoint)}, with everything needed to continue from it, as one blob, and
-        makes a descriptor of it. Whoever has the descriptor and uses the same blob store can adopt
-        it. This thread does not change.
+        Stores {named(checkpoint)} as one blob, with everything needed to continue. Whoever has the
+        descriptor of the blob and uses the same blob store can adopt the checkpoint. This thread
+        does not change.
       </p>
       <TextField
         label="To agent"
         value={toAgent}
         onInput={setToAgent}
-        hint="The agent that receives it: it drives the new thread. May be empty."
+        hint="The agent that will drive the new thread. May be empty."
       />
       <details class="advanced">
         <summary>Advanced</summary>
@@ -86,7 +86,7 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
           value={recipient}
           onInput={setRecipient}
           placeholder="age1…"
-          hint="A public key of the server that receives it: only that server opens the hand-off, so the descriptor may be sent over any channel."
+          hint="A public key of the receiving server. Only that server opens the hand-off, so you may send the descriptor over any channel."
         />
         <label class="choice">
           <input
@@ -110,8 +110,8 @@ function Made({ descriptor, onClose }: { descriptor: HandoffDescriptor; onClose:
   return (
     <Dialog title="The descriptor" onClose={onClose}>
       <p>
-        Send this to the receiver, who adopts it. It names the blob and its hash; without it nobody
-        finds the hand-off again.
+        Send the descriptor to the receiver, who adopts the hand-off. Without the descriptor, nobody
+        finds the blob again.
       </p>
       {descriptor.key && (
         <Note kind="warn">

@@ -29,6 +29,7 @@ export function Dialog({ title, class: kind, onClose, children }: DialogProps) {
     const before = document.activeElement;
     dialog?.showModal();
     if (dialog) {
+      focusAnswer(dialog);
       dialog.scrollTop = 0; // the focus may be at the end of a long dialog
     }
     return () => {
@@ -63,6 +64,21 @@ export function Dialog({ title, class: kind, onClose, children }: DialogProps) {
   );
 }
 
+/** Moves the focus from a folded part, which hardly anybody opens, to the button that answers. */
+function focusAnswer(dialog: HTMLDialogElement): void {
+  if (document.activeElement?.matches("summary")) {
+    const answer = dialog.querySelector<HTMLElement>(".buttons > .primary");
+    (answer ?? dialog.querySelector<HTMLElement>(".buttons > button"))?.focus();
+  }
+}
+
+/** Keeps a key that is still held down from pressing the button that got the focus. */
+function ignoreRepeated(event: KeyboardEvent): void {
+  if (event.repeat && event.key === "Enter" && event.target instanceof HTMLButtonElement) {
+    event.preventDefault();
+  }
+}
+
 interface AskProps {
   title: string;
   /** Text of the button that confirms. */
@@ -94,7 +110,7 @@ export function Ask({ title, confirm, dangerous, children, onConfirm, onClose }:
   };
   return (
     <Dialog title={title} onClose={onClose}>
-      <form onSubmit={submit}>
+      <form onSubmit={submit} onKeyDown={ignoreRepeated}>
         {children}
         {problem && <ProblemNote problem={problem} />}
         <div class="buttons">

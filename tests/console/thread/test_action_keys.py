@@ -225,3 +225,56 @@ def test_another_page_has_no_keys_of_a_checkpoint(look: Look, thread: str) -> No
     look.page.keyboard.press("?")
     expect(look.page.get_by_role("dialog")).to_have_count(1)
     expect(look.page.get_by_role("dialog", name="Keys")).to_be_visible()
+
+
+def test_letters_can_be_turned_off(look: Look, thread: str) -> None:
+    open_thread(look, thread)
+    look.page.keyboard.press("?")
+    expect(look.page.get_by_role("button", name="Close")).to_be_focused()
+    look.page.get_by_role("checkbox", name="Single letters act").uncheck()
+    look.page.keyboard.press("Escape")
+    look.page.reload()
+    expect(checkpoint_menu(look.page)).to_be_visible()
+    for key in ("?", "f", "g", "s", "j"):
+        look.page.keyboard.press(key)
+    selected = look.page.get_by_role("listbox").get_by_role("option", selected=True)
+    expect(selected).to_have_attribute("aria-posinset", "1")
+    look.page.keyboard.press("Control+k")
+    look.page.keyboard.type("keys")
+    look.page.keyboard.press("Enter")
+    look.page.get_by_role("checkbox", name="Single letters act").check()
+    look.page.keyboard.press("Escape")
+    look.page.keyboard.press("f")
+    expect(look.page.get_by_role("dialog", name="Fork from here")).to_be_visible()
+
+
+def test_a_dialog_without_fields_takes_one_enter_and_no_held_one(
+    look: Look, thread: str, client: Client
+) -> None:
+    open_thread(look, thread)
+    dialog = look.page.get_by_role("dialog", name="Roll back to here")
+    look.page.get_by_role("button", name="Roll back", exact=True).focus()
+    look.page.keyboard.down("Enter")
+    expect(dialog.get_by_role("button", name="Roll back", exact=True)).to_be_focused()
+    look.page.keyboard.down("Enter")  # repeated, as by a key that is held
+    expect(dialog).to_be_visible()
+    look.page.keyboard.up("Enter")
+    assert len(list(client.list(thread, view="entry"))) == 2
+    look.page.keyboard.press("Enter")
+    expect(look.page.locator(".next-step")).to_contain_text("Rolled thread")
+    thread_menu(look.page).click()
+    look.page.get_by_role("menuitem", name="Prune").click()
+    cancel = look.page.get_by_role("dialog").get_by_role("button", name="Cancel")
+    expect(cancel).to_be_focused()
+
+
+def test_the_palette_acts_on_what_the_page_shows(look: Look, thread: str, client: Client) -> None:
+    open_thread(look, thread)
+    look.page.keyboard.press("Control+k")
+    look.page.keyboard.type("copy the id")
+    expect(look.page.get_by_role("listbox", name="Found").get_by_role("option")).to_have_count(3)
+    later = client.save(thread, {"plan": "send"}, summary="planned to send")
+    expect(look.page.locator("main h2").filter(has_text="planned to send")).to_be_attached()
+    look.page.keyboard.press("Enter")
+    expect(look.page.get_by_text("Copied the ID of the checkpoint.")).to_be_visible()
+    assert clipboard(look.page) == later

@@ -108,9 +108,9 @@ function Form({ checkpoint, thread, full, shown, onClose }: FormProps) {
       onClose={onClose}
     >
       <p>
-        Saves a new checkpoint on top of {named(checkpoint)}, with one other value. It becomes the
-        head, from which the agent continues. This checkpoint does not change. Tasks that had begun
-        here run again.
+        Saves a new checkpoint on top of {named(checkpoint)}, with another value of one channel. The
+        agent continues from the new checkpoint. This checkpoint does not change. Tasks that had
+        begun here run again.
       </p>
       <Field label="Channel">
         {(id) => (
