@@ -23,6 +23,31 @@ export function closeMenu(): void {
   menu?.focus();
 }
 
+/**
+ * A panel behind a button: at most one panel is open, and it closes as a menu does.
+ *
+ * `box` is the element around the button and the panel.
+ */
+export function usePanel() {
+  const id = useId();
+  const box = useRef<HTMLDivElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const isOpen = openMenu.value?.id === id;
+  useLayoutEffect(() => (isOpen ? whileOpen(box.current) : undefined), [isOpen]);
+  useEffect(
+    () => () => {
+      if (openMenu.peek()?.id === id) {
+        openMenu.value = undefined;
+      }
+    },
+    [id],
+  );
+  const open = () => {
+    openMenu.value = { id, focus: () => button.current?.focus() };
+  };
+  return { id, box, button, isOpen, open };
+}
+
 export interface MenuItem {
   name: string;
   icon: IconNode;
@@ -44,29 +69,17 @@ interface MenuProps {
 }
 
 export function Menu({ label, items, children }: MenuProps) {
-  const id = useId();
-  const box = useRef<HTMLDivElement>(null);
-  const button = useRef<HTMLButtonElement>(null);
+  const { id, box, button, isOpen, open: openPanel } = usePanel();
   const first = useRef(0); // the item that gets the focus when the menu opens
-  const isOpen = openMenu.value?.id === id;
   useLayoutEffect(() => {
     if (isOpen) {
       keepInside(box.current);
       itemsOf(box.current).at(first.current)?.focus();
     }
   }, [isOpen]);
-  useLayoutEffect(() => (isOpen ? whileOpen(box.current) : undefined), [isOpen]);
-  useEffect(
-    () => () => {
-      if (openMenu.peek()?.id === id) {
-        openMenu.value = undefined;
-      }
-    },
-    [id],
-  );
   const open = (at: number) => {
     first.current = at;
-    openMenu.value = { id, focus: () => button.current?.focus() };
+    openPanel();
   };
   const press = (event: KeyboardEvent) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {

@@ -1,267 +1,156 @@
 /** All threads: threads that wait for a person first, then failed threads, then all others. */
-
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import { type Thread, ThreadState } from "@contract/thread_pb.js";
-import { ThreadOrder } from "@contract/thread_service_pb.js";
-import { useState } from "preact/hooks";
+import type { Thread } from "@contract/thread_pb.js";
+import type { RefObject } from "preact";
+import { useMemo, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
-import { searchLink, type ThreadFilter, threadLink, threadsLink } from "../links.ts";
-import { Command } from "../parts/command.tsx";
-import { Field, TextField } from "../parts/fields.tsx";
-import { State, When } from "../parts/labels.tsx";
-import { narrow } from "../parts/narrow.ts";
-import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
-import { Rows } from "../parts/rows.tsx";
+import { searchLink, type ThreadFilter, threadsLink } from "../links.ts";
+import { useLive } from "../operations/live.ts";
+import { Empty, Loading, Note, ProblemNote } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
-import { admin, threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
-import { oneLine } from "../words.ts";
+import type { Problem } from "../server/problems.ts";
+import { count, oneLine } from "../words.ts";
+import { EmptyServer } from "./empty_server.tsx";
+import { Chips, Find } from "./find.tsx";
+import { filterOf, GROUPS, type Group } from "./groups.ts";
+import { FIRST_PAGE, listThreads, NAMED_AMONG, type Sizes } from "./listing.ts";
+import { hasWords } from "./names.ts";
+import { useSteadyGroups } from "./steady.ts";
+import { ThreadTable } from "./table.tsx";
+import "./page.css";
 
-const PAGE = 100;
-
-/** Choices for the time since the last change of a thread, in hours. */
-const AGES: [string, string, number][] = [
-  ["1h", "in the last hour", 1],
-  ["1d", "in the last day", 24],
-  ["7d", "in the last 7 days", 7 * 24],
-  ["30d", "in the last 30 days", 30 * 24],
-];
-
-const GROUPS: [string, string, ThreadState][] = [
-  ["interrupted", "Waiting for a person", ThreadState.INTERRUPTED],
-  ["failed", "Failed", ThreadState.FAILED],
-  ["idle", "Idle", ThreadState.IDLE],
-];
+const REFRESH_MS = 5000;
+const SHARE = 10; // the page keeps the server busy for at most a 10th of the time
+const PAGE = 500;
 
 export function ThreadsPage() {
   const { query, route } = useLocation();
-  const filter: ThreadFilter = query;
-  const groups = GROUPS.filter(([name]) => !filter.state || filter.state === name);
+  const filter = filterOf(query);
+  const { q, state, since, agent, label } = filter;
+  const [sizes, setSizes] = useState<Sizes>({});
+  const listed = q ? forNames(sizes) : sizes;
+  const loaded = useLoad(
+    (signal) => listThreads(filter, listed, signal),
+    [state, since, agent, label],
+    [listed],
+  );
+  const { data, problem, reload } = loaded;
+  const seconds = Math.ceil(Math.max(REFRESH_MS, (data?.tookMs ?? 0) * SHARE) / 1000);
+  useLive(loaded, seconds * 1000);
+  const { groups, table } = useSteadyGroups(data);
+  const change = (changed: ThreadFilter) => route(threadsLink({ ...filter, ...changed }), true);
+  const isFiltered = [state, since, agent, label].some(Boolean);
+  const isEmpty = groups?.every((group) => group.threads.length === 0);
+  const isNew = isEmpty && !isFiltered;
+  // A large table is drawn again only if it differs, and not when a refresh begins.
+  const found = useMemo(
+    () =>
+      groups && (
+        <Found
+          groups={groups}
+          words={q}
+          sizes={sizes}
+          table={table}
+          onMore={(of) =>
+            setSizes((before) => ({ ...before, [of]: (before[of] ?? FIRST_PAGE) + PAGE }))
+          }
+        />
+      ),
+    [groups, q, sizes, table],
+  );
   return (
     <>
       <div class="page-head">
         <Title text="Threads" />
+        {data && !problem && <span class="quiet live">Refreshes every {seconds} s</span>}
       </div>
-      <WordSearch onSearch={(words) => route(searchLink(words))} />
-      <Filters
-        key={JSON.stringify(filter)}
-        filter={filter}
-        onChange={(changed) => route(threadsLink(changed), true)}
-      />
-      {groups.map(([name, title, state]) => (
-        <Group key={name} title={title} state={state} filter={filter} />
-      ))}
+      {!isNew && (
+        <Find filter={filter} onChange={change} onSearch={(words) => route(searchLink(words))} />
+      )}
+      <Chips filter={filter} onChange={change} />
+      {problem && <Trouble problem={problem} isShown={data !== undefined} retry={reload} />}
+      {!groups && !problem && <Loading what="threads" />}
+      {isNew && <EmptyServer />}
+      {isEmpty && isFiltered && (
+        <Empty title="No thread matches the filter.">
+          <a href={threadsLink()}>All threads</a>
+        </Empty>
+      )}
+      {!isEmpty && found}
     </>
   );
 }
 
-/** Search in plain words; the search page shows the results. */
-function WordSearch({ onSearch }: { onSearch: (words: string) => void }) {
-  const [words, setWords] = useState("");
-  const submit = (event: Event) => {
-    event.preventDefault();
-    if (words.trim()) {
-      onSearch(words.trim());
-    }
-  };
-  return (
-    <search>
-      <form class="filters" onSubmit={submit} aria-label="Search">
-        <div class="wide">
-          <Field label="What happened, in plain words">
-            {(id) => (
-              <input
-                id={id}
-                type="search"
-                value={words}
-                placeholder="asked for approval"
-                onInput={(event) => setWords(event.currentTarget.value)}
-              />
-            )}
-          </Field>
-        </div>
-        <button type="submit">Search</button>
-      </form>
-    </search>
+/** Return the sizes of groups that are large enough to filter by name. */
+function forNames(sizes: Sizes): Sizes {
+  return Object.fromEntries(
+    GROUPS.map(({ state }) => [state, Math.max(NAMED_AMONG, sizes[state] ?? 0)]),
   );
 }
 
-interface FiltersProps {
-  filter: ThreadFilter;
-  onChange: (filter: ThreadFilter) => void;
+interface TroubleProps {
+  problem: Problem;
+  /** Whether the page has content from before. */
+  isShown: boolean;
+  retry: () => void;
 }
 
-function Filters({ filter, onChange }: FiltersProps) {
-  const [agent, setAgent] = useState(filter.agent ?? "");
-  const [label, setLabel] = useState(filter.label ?? "");
-  const submit = (event: Event) => {
-    event.preventDefault();
-    onChange({ ...filter, agent, label });
-  };
-  const form = (
-    <form class="filters" onSubmit={submit} aria-label="Filter">
-      <Field label="State">
-        {(id) => (
-          <select
-            id={id}
-            value={filter.state ?? ""}
-            onChange={(event) => onChange({ ...filter, state: event.currentTarget.value })}
-          >
-            <option value="">any</option>
-            {GROUPS.map(([name, title]) => (
-              <option key={name} value={name}>
-                {title}
-              </option>
-            ))}
-          </select>
-        )}
-      </Field>
-      <Field label="Changed">
-        {(id) => (
-          <select
-            id={id}
-            value={filter.since ?? ""}
-            onChange={(event) => onChange({ ...filter, since: event.currentTarget.value })}
-          >
-            <option value="">at any time</option>
-            {AGES.map(([name, title]) => (
-              <option key={name} value={name}>
-                {title}
-              </option>
-            ))}
-          </select>
-        )}
-      </Field>
-      <TextField label="Agent" value={agent} onInput={setAgent} />
-      <TextField label="Label" value={label} onInput={setLabel} />
-      <button type="submit">Filter</button>
-      {Object.keys(filter).length > 0 && (
-        <a class="button" href={threadsLink()}>
-          Clear
-        </a>
-      )}
-    </form>
-  );
-  const set = [filter.state, filter.since, filter.agent, filter.label].filter(Boolean).length;
-  return narrow.value ? (
-    <details class="filters-fold">
-      <summary>{set > 0 ? `Filters (${set})` : "Filters"}</summary>
-      {form}
-    </details>
+function Trouble({ problem, isShown, retry }: TroubleProps) {
+  return isShown && problem.passing ? (
+    <Note kind="warn" role="status">
+      <p>
+        {problem.message} This page continues by itself once the server answers. Nothing that is
+        shown was lost.
+      </p>
+    </Note>
   ) : (
-    form
+    <ProblemNote problem={problem} retry={retry} />
   );
 }
 
-function changedSince(since: string, now: number) {
-  const age = AGES.find(([name]) => name === since);
-  return age ? { changedAfter: timestampFromMs(now - age[2] * 3_600_000) } : {};
+interface FoundProps {
+  groups: Group[];
+  /** Words that the names must have. */
+  words: string;
+  /** Most threads of each group to show. */
+  sizes: Sizes;
+  table: RefObject<HTMLDivElement | null>;
+  onMore: (state: Group["state"]) => void;
 }
 
-interface GroupProps {
-  title: string;
-  state: ThreadState;
-  filter: ThreadFilter;
-}
-
-/** The threads in one state, page by page. */
-function Group({ title, state, filter }: GroupProps) {
-  const [pages, setPages] = useState(1);
-  const { agent: agentId = "", label = "", since = "" } = filter;
-  const loaded = useLoad(
-    async (signal) => {
-      const begun = Date.now();
-      const found: Thread[] = [];
-      let pageToken = "";
-      for (let page = 0; page < pages; page += 1) {
-        const filters = { state, agentId, label, ...changedSince(since, begun) };
-        const request = { ...filters, order: ThreadOrder.LATEST, pageSize: PAGE, pageToken };
-        const answer = await threads.listThreads(request, { signal });
-        found.push(...answer.threads);
-        pageToken = answer.nextPageToken;
-        if (!pageToken) {
-          break;
-        }
-      }
-      return { found, more: pageToken !== "" };
-    },
-    [state, agentId, label, since, pages],
-  );
-  const { data, problem } = loaded;
+function Found({ groups, words, sizes, table, onMore }: FoundProps) {
+  const isMatch = ({ threadId }: Thread) => hasWords(threadId, words);
+  const named = groups.map((group) => ({ ...group, threads: group.threads.filter(isMatch) }));
+  const found = named.filter(({ threads }) => threads.length > 0);
   return (
-    <section class="card" aria-label={title}>
-      <h2>{title}</h2>
-      {problem && <ProblemNote problem={problem} retry={loaded.reload} />}
-      {!data && !problem && <Loading what="threads" />}
-      {data && data.found.length === 0 && <Nothing state={state} filter={filter} />}
-      {data && data.found.length > 0 && (
-        <Rows label={title}>
-          {data.found.map((thread) => (
-            <ThreadRow key={thread.threadId} thread={thread} />
-          ))}
-        </Rows>
+    <>
+      {words.trim() && <Named words={words} groups={groups} isFound={found.length > 0} />}
+      {found.length > 0 && (
+        <ThreadTable groups={found} words={words} sizes={sizes} table={table} onMore={onMore} />
       )}
-      {data?.more && (
-        <button type="button" onClick={() => setPages(pages + 1)}>
-          Show more
-        </button>
-      )}
-    </section>
+    </>
   );
 }
 
-function ThreadRow({ thread }: { thread: Thread }) {
-  return (
-    <li>
-      <a class="row" href={threadLink(thread.threadId)}>
-        <span class="row-name">{oneLine(thread.threadId)}</span>
-        <span class="row-side">
-          <State state={thread.state} />
-          {thread.agentId && <span>{oneLine(thread.agentId)}</span>}
-          <span class="quiet">
-            <When time={thread.updateTime} />
-          </span>
-        </span>
-      </a>
-    </li>
-  );
+interface NamedProps {
+  words: string;
+  groups: Group[];
+  isFound: boolean;
 }
 
-function Nothing({ state, filter }: { state: ThreadState; filter: ThreadFilter }) {
-  if (filter.agent || filter.label || filter.since) {
-    return <Empty title="No thread matches the filter." />;
+/** What a filter by name found nothing of, or does not cover. */
+function Named({ words, groups, isFound }: NamedProps) {
+  const isPart = groups.some(({ more }) => more);
+  const limit = isPart
+    ? `Names of the ${count(NAMED_AMONG)} threads of each group that changed last.`
+    : "";
+  if (isFound) {
+    return limit ? <p class="quiet">{limit}</p> : null;
   }
-  if (state !== ThreadState.IDLE) {
-    return <p class="quiet">None.</p>;
-  }
-  return <EmptyServer />;
-}
-
-/** The first steps on a server without threads, with the address that clients take. */
-function EmptyServer() {
-  const { data, problem, reload } = useLoad((signal) => admin.getServerInfo({}, { signal }), []);
-  if (problem) {
-    return <ProblemNote problem={problem} retry={reload} />;
-  }
-  if (!data) {
-    return <Loading what="the address of the server" />;
-  }
-  const address = `"${window.location.hostname}:${data.grpcPort}"`;
-  const program = [
-    "from tuskpoint import Client",
-    "",
-    `with Client(${address}) as client:`,
-    '    client.save("first", {"count": 1}, summary="counted")',
-  ].join("\n");
   return (
-    <Empty title="No threads yet.">
-      <p>
-        An agent that saves a checkpoint appears here. This Python program makes a first thread:
-      </p>
-      <Command text={program} what="the program" />
-      <p>
-        With LangGraph: <code>checkpointer=TuskPointSaver({address})</code>.
-      </p>
+    <Empty title={`No name has “${oneLine(words, 60)}”.`}>
+      <p>{limit}</p>
+      <a href={searchLink(words.trim())}>Search what happened</a>
     </Empty>
   );
 }

@@ -115,6 +115,7 @@ def test_no_field_of_a_checkpoint_is_more_than_text(
     [
         ("/threads", {}),
         ("/threads", {"agent": HOSTILE}),
+        ("/threads", {"q": "onerror", "agent": HOSTILE, "label": HOSTILE}),
         ("/search", {"q": "onerror"}),
         ("/proof", {"thread": THREAD, "run": "1"}),
         ("/snapshots", {}),
@@ -177,6 +178,25 @@ def runs(server: ConsoleServer) -> None:
                 agent = graph.compile(checkpointer=saver)
                 with nullcontext() if node is ask else pytest.raises(Hostile):
                     agent.invoke(begin, config)
+
+
+def test_the_list_of_threads_shows_questions_and_errors_as_text(
+    look_at: Looking, hostile: dict[str, str], runs: None
+) -> None:
+    for width in (375, 1280):
+        with look_at(width=width) as look:
+            look.open("/threads")
+            for name, said in (
+                ("hostile asks", "onerror"),
+                ("hostile fails", "onerror"),
+                ("large asks", "The server cannot read the question."),
+                ("large fails", "The server cannot read the error."),
+            ):
+                reason = look.page.locator("a.row", has_text=name).locator(".thread-reason")
+                expect(reason).to_contain_text(said)
+            expect(look.page.locator(".thread-name", has_text="onerror")).to_have_count(1)
+            _untouched(look)
+            look.fits()
 
 
 @pytest.mark.parametrize("name", ["asks", "fails"])

@@ -162,10 +162,31 @@ def test_a_page_that_opens_while_the_server_is_away_goes_on_by_itself(
             client.save("t", {"n": 1}, summary="it was saved")
         look.open("/")
         row = look.page.locator("a.row")
-        expect(row).to_contain_text("idle")
+        expect(row).to_contain_text("it was saved")
         look.allows_failures = True
         server.kill()
         row.click()
         expect(look.page.get_by_text("The server does not answer").first).to_be_visible()
         server.start()
         expect(look.page.get_by_text("it was saved").first).to_be_visible()
+
+
+def test_the_list_of_threads_stays_while_the_server_is_away(page: Page, tmp_path: Path) -> None:
+    with ConsoleServer(tmp_path) as server, looking(page, server.address) as look:
+        server.start()
+        look.allows_failures = True
+        names = look.page.locator(".thread-name")
+        with Client(server.target) as client:
+            client.save("before", {"n": 1})
+            look.open("/")
+            expect(names).to_have_text(["before"])
+            expect(look.page.get_by_text("Refreshes every")).to_be_visible()
+            server.kill()
+            banner = look.page.get_by_text("continues by itself")
+            expect(banner).to_be_visible()
+            expect(look.page.get_by_text("Refreshes every")).to_have_count(0)
+            expect(names).to_have_text(["before"])
+            server.start()
+            client.save("after", {"n": 1})
+            expect(names).to_have_text(["after", "before"])
+            expect(banner).to_have_count(0)

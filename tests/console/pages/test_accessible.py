@@ -42,7 +42,8 @@ def everywhere(look: Look, part: str = "") -> None:
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
-        ("/threads", "waits for a person"),
+        ("/threads", "Waiting for a person"),
+        ("/threads?q=brief&agent=editor&since=1h", "Clear all"),
         ("/threads?label=no-such", "No thread matches the filter"),
         ("/thread?id={waiting}", "Publish it?"),
         ("/thread?id={finished}", "handed off"),

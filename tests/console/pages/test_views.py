@@ -201,9 +201,9 @@ def test_bytes_that_changed_fail_with_both_hashes(look: Look, server: ConsoleSer
 
 def test_a_search_says_how_near_and_what_was_left_out(look: Look, demo: Any) -> None:
     look.open("/threads")
-    words = look.page.get_by_label("What happened, in plain words")
-    words.fill("asked for approval")
-    words.press("Enter")
+    field = look.page.get_by_label("Filter by name; Enter searches what happened")
+    field.fill("asked for approval")
+    field.press("Enter")
     results = look.page.get_by_role("region", name="Results")
     expect(results).to_contain_text("distance")
     result = results.locator("a.row").first

@@ -1,4 +1,4 @@
-"""The list of threads, and a thread as a live tree."""
+"""A thread as a live tree."""
 
 from __future__ import annotations
 
@@ -20,52 +20,6 @@ INSIDE = "\u203a"  # between the node that runs a subgraph and a node of the sub
 def rows(look: Look) -> Any:
     """Return the rows of the tree that are in the page."""
     return look.page.locator(ROWS)
-
-
-def test_who_waits_for_a_person_comes_first(look: Look, demo: Any) -> None:
-    look.open("/")
-    sections = look.page.get_by_role("region")
-    expect(sections.nth(0)).to_contain_text("Waiting for a person")
-    expect(sections.nth(0).get_by_role("link", name=demo.WAITING)).to_be_visible()
-    expect(sections.nth(1).get_by_role("link", name=demo.BROKEN)).to_be_visible()
-    expect(sections.nth(2).get_by_role("link", name=demo.FINISHED)).to_be_visible()
-
-
-def test_filters_are_in_the_address(look: Look, demo: Any) -> None:
-    look.open("/threads")
-    look.page.get_by_label("Agent").fill("editor")
-    look.page.get_by_role("button", name="Filter").click()
-    expect(look.page.get_by_role("link", name=demo.ADOPTED)).to_be_visible()
-    expect(look.page.get_by_role("link", name=demo.FINISHED)).to_have_count(0)
-    look.page.get_by_label("State").select_option("failed")
-    expect(look.page.get_by_text("No thread matches the filter")).to_be_visible()
-    assert "agent=editor" in look.page.url
-    assert "state=failed" in look.page.url
-    look.page.get_by_role("link", name="Clear").click()
-    expect(look.page.get_by_role("link", name=demo.FINISHED)).to_be_visible()
-    look.page.get_by_label("Label").fill("approved")
-    look.page.get_by_role("button", name="Filter").click()
-    expect(look.page.locator("a.row")).to_have_count(2)
-    look.page.get_by_label("Changed").select_option("1h")
-    expect(look.page.locator("a.row")).to_have_count(2)
-
-
-def test_a_list_is_walked_through_with_keys(look: Look, demo: Any) -> None:
-    look.open("/threads")
-    look.page.get_by_role("link", name=demo.ADOPTED).focus()
-    look.page.keyboard.press("j")
-    look.page.keyboard.press("k")
-    look.page.keyboard.press("End")
-    look.page.keyboard.press("Home")
-    look.page.keyboard.press("Enter")
-    expect(look.page.get_by_role("heading", level=1)).to_have_text(demo.ADOPTED)
-    look.page.keyboard.press("?")
-    expect(look.page.get_by_role("dialog", name="Keys")).to_be_visible()
-    look.page.keyboard.press("Escape")
-    expect(look.page.get_by_role("dialog")).to_have_count(0)
-    look.page.keyboard.press("g")
-    look.page.keyboard.press("t")
-    expect(look.page.get_by_role("heading", level=1)).to_have_text("Threads")
 
 
 def test_the_tree_shows_subgraphs_forks_and_hand_offs(
