@@ -72,6 +72,11 @@ def pickup_points(city: str) -> list[str]:
     raise TimeoutError(f"the depot in {city} did not answer within 0.3 s")
 
 
+def explain(error: TimeoutError) -> str:
+    """Return the result of a call that failed."""
+    return f"{error}; try again later"
+
+
 def _reply(messages: Sequence[AnyMessage]) -> tuple[str, list[ToolCall]]:
     """Return the script's reply to a conversation: a text, and calls of tools."""
     if isinstance(messages[-1], ToolMessage):
@@ -106,7 +111,7 @@ def assistant(state: MessagesState) -> dict[str, list[AnyMessage]]:
 def run(target: str, thread: str) -> None:
     """Leave a conversation of two questions."""
     graph = StateGraph(MessagesState).add_node(assistant)
-    graph.add_node("tools", ToolNode([parcel_status, pickup_points], handle_tool_errors=True))
+    graph.add_node("tools", ToolNode([parcel_status, pickup_points], handle_tool_errors=explain))
     graph.add_edge(START, "assistant").add_edge("tools", "assistant")
     graph.add_conditional_edges("assistant", tools_condition)
     with TuskPointSaver(target, agent_id=AGENT) as saver:
