@@ -33,6 +33,15 @@ const SECTIONS: [title: string, keys: Key[]][] = [
     ],
   ],
   [
+    "The timeline of a thread",
+    [
+      [["→", "←"], "Next and previous step of the lane"],
+      [["↓", "↑"], "The lane below and above"],
+      [["+", "-"], "Zoom in and out"],
+      [["0"], "Show everything"],
+    ],
+  ],
+  [
     "The shown checkpoint",
     Object.values<ActionName>(CHECKPOINT_ACTIONS).flatMap(({ key, name }): Key[] =>
       key ? [[[key], name]] : [],

@@ -13,7 +13,7 @@ import { expect, test } from "vitest";
 import { chainOf } from "../src/proof/chain.ts";
 import { auditCatalog, auditManifest, quoted, recover } from "../src/proof/commands.ts";
 import { reportOf, textOf } from "../src/proof/report.ts";
-import { KINDS, outcomeOf, VerdictLog } from "../src/proof/verdicts.ts";
+import { KINDS, outcomeOf, sealText, VerdictLog } from "../src/proof/verdicts.ts";
 
 const location = (blobId: string, byte = 1, identifier = "") =>
   create(BlobLocationSchema, {
@@ -86,6 +86,17 @@ test("an outcome is good only if everything was compared", () => {
   const edited = outcomeOf(logOf(), total({ passed: 3n, journalDetails: ["a row", "another"] }));
   expect(edited.kind).toBe("bad");
   expect(edited.sentences[0]).toContain("The journal of the server is damaged: a row. The report");
+});
+
+test.each([
+  [{ passed: 53n }, "53 of 53 hashes verified"],
+  [{ passed: 1n, retracted: 4n }, "1 of 1 hash verified"],
+  [{ passed: 51n, unverified: 2n }, "51 of 53 hashes verified, 2 not certified"],
+  [{ unverified: 2n }, "Nothing is certified yet"],
+  [{ passed: 52n, failed: 1n }, "Verification failed: 52 of 53 hashes verified"],
+])("the seal of %o is %s", (numbers, text) => {
+  const all = total(numbers);
+  expect(sealText(outcomeOf(logOf(), all), all)).toBe(text);
 });
 
 test("a gap is told from what only waits", () => {

@@ -33,6 +33,12 @@ LONG_TASKS = """
         }
     }).observe({type: "longtask", buffered: true});
 """
+# Most tests are about the tree of a thread; a first visitor with a wide screen gets the timeline.
+CHOOSE_TREE = """
+    if (location.protocol.startsWith("http") && !localStorage.getItem("tuskpoint.thread-view")) {
+        localStorage.setItem("tuskpoint.thread-view", "tree");
+    }
+"""
 _FAILED_REQUEST = "Failed to load resource"
 _PLAIN_HTTP = "The Cross-Origin-Opener-Policy header has been ignored"
 
@@ -136,6 +142,7 @@ def one_page(browser: Browser) -> Iterator[Page]:
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     context.set_default_timeout(PATIENCE_MS)
     context.add_init_script(LONG_TASKS)
+    context.add_init_script(CHOOSE_TREE)
     expect.set_options(timeout=PATIENCE_MS)
     try:
         yield context.new_page()
@@ -147,7 +154,10 @@ def one_page(browser: Browser) -> Iterator[Page]:
 def looking(
     page: Page, address: str, *, width: int = 1280, height: int = 850, dark: bool = False
 ) -> Iterator[Look]:
-    """Open the console as a first-time visitor; fail at the end if the page has a problem."""
+    """Open the console without settings but the tree as the view of threads.
+
+    Fail at the end if the page has a problem.
+    """
     page.set_viewport_size({"width": width, "height": height})
     page.emulate_media(color_scheme="dark" if dark else "light")
     if not page.url.startswith(address):

@@ -120,6 +120,21 @@ function verified(passed: bigint): string {
   return `${count(passed)} of ${counted(passed, "checkpoint")} verified`;
 }
 
+/** Return the outcome in a few words, such as "53 of 53 hashes verified". */
+export function sealText({ kind, title }: Outcome, total: VerificationTotal): string {
+  const { passed, failed, unverified } = total;
+  const all = passed + failed + unverified;
+  const hashes = `${count(passed)} of ${counted(all, "hash", "hashes")} verified`;
+  switch (kind) {
+    case "good":
+      return hashes;
+    case "bad":
+      return `${title}: ${hashes}`;
+    case "warn":
+      return passed > 0n ? `${hashes}, ${count(unverified)} not certified` : title;
+  }
+}
+
 function damaged({ passed, failed, chainDetail, journalDetails }: VerificationTotal): Outcome {
   const sentences: string[] = [];
   if (failed > 0n) {

@@ -1,6 +1,6 @@
 /** A thread: its tree over time, live, and beside it the selected checkpoint. */
 import { Durability } from "@contract/checkpoint_pb.js";
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useCallback, useMemo, useRef, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { NextStepCards } from "../actions/what_next/next_step_cards.tsx";
 import { CheckpointPanel } from "../checkpoint/panel.tsx";
@@ -12,11 +12,14 @@ import { threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { oneLine } from "../words.ts";
 import { attentionOf, continuedIn, failureInside } from "./attention.ts";
-import { type Family, FamilyCard, madeFrom, useFamily } from "./family.tsx";
+import { FamilyCard, madeFrom, useFamily } from "./family.tsx";
 import { useThread } from "./following.ts";
 import { AttentionLine, Banner, Head } from "./head.tsx";
-import { type Entry, keyOf, type ThreadLog } from "./log.ts";
-import { marksOf } from "./marks.ts";
+import { type Entry, keyOf } from "./log.ts";
+import { type Mark, marksOf } from "./marks.ts";
+import { threadView, ViewChoice } from "./timeline/choice.tsx";
+import { Seal } from "./timeline/seal.tsx";
+import { Timeline } from "./timeline/timeline.tsx";
 import { Tree } from "./tree.tsx";
 import "./page.css";
 
@@ -53,6 +56,17 @@ function ThreadView({ threadId }: { threadId: string }) {
   );
   const family = useFamily(threadId, standing === "listing");
   const attention = useMemo(() => attentionOf(all), [all]);
+  const continued = useMemo(() => continuedIn(all), [all]);
+  const made = useMemo(() => madeFrom(family.data), [family.data]);
+  const marks = useCallback(
+    ({ key, checkpoint }: Entry) =>
+      marksOf(checkpoint, {
+        isContinued: continued.has(key),
+        isHandedOff: log.handedOff.has(key) || made.handedOff.has(key),
+        forks: made.forks.get(key) ?? 0,
+      }),
+    [log, version, continued, made],
+  );
   const panel = useRef<HTMLElement>(null);
   const select = (entry: Entry, byKey: boolean) => {
     route(checkpointLink({ threadId, ...placeOf(entry) }, query["tab"]), byKey);
@@ -77,15 +91,20 @@ function ThreadView({ threadId }: { threadId: string }) {
     failedInside: failedInside(all, entry),
   };
   const key = chosen && keyOf(chosen.checkpointNs, chosen.checkpointId);
-  const tree = (
-    <TreeCard
-      key="tree"
-      log={log}
-      entries={all}
-      family={family.data}
-      {...{ selected: key, select }}
-    />
+  const view = threadView();
+  const choice = (
+    <div key="choice" class="thread-views">
+      <ViewChoice />
+      <Seal threadId={threadId} size={all.length} newest={newest} />
+    </div>
   );
+  const shown = { entries: all, selected: key, marks, onSelect: select };
+  const history =
+    view === "timeline" ? (
+      <Timeline key="timeline" threadId={threadId} {...shown} />
+    ) : (
+      <TreeCard key="tree" tookMs={(entry) => log.tookMs(entry)} {...shown} />
+    );
   const checkpoint = (
     <section key="panel" class="card thread-panel" aria-label="Checkpoint" ref={panel}>
       {chosen && (
@@ -108,7 +127,9 @@ function ThreadView({ threadId }: { threadId: string }) {
       <NextStepCards threadId={threadId} version={`${newest} ${standing}`} />
       {standing === "listing" && all.length === 0 && <Loading what="checkpoints" />}
       {all.length > 0 && (
-        <div class="thread">{oneColumn.value ? [checkpoint, tree] : [tree, checkpoint]}</div>
+        <div class={`thread ${view}-view`}>
+          {oneColumn.value ? [checkpoint, choice, history] : [choice, history, checkpoint]}
+        </div>
       )}
       <FamilyCard threadId={threadId} family={family} />
     </>
@@ -134,38 +155,24 @@ function placeOf({ checkpointNs, checkpointId }: { checkpointNs: string; checkpo
 }
 
 interface TreeCardProps {
-  log: ThreadLog;
-  /** The checkpoints of the log, newest first. */
+  /** The checkpoints of the thread, newest first. */
   entries: readonly Entry[];
-  family: Family | undefined;
   selected: string | undefined;
-  select: (entry: Entry, byKey: boolean) => void;
+  marks: (entry: Entry) => Mark[];
+  tookMs: (entry: Entry) => number | undefined;
+  onSelect: (entry: Entry, byKey: boolean) => void;
 }
 
 /** The tree of all graphs of the thread, or of one graph. */
-function TreeCard({ log, entries, family, selected, select }: TreeCardProps) {
+function TreeCard({ entries, ...props }: TreeCardProps) {
   const [graph, setGraph] = useState<string>();
   const shown = useMemo(
     () => (graph === undefined ? entries : entries.filter((one) => one.checkpointNs === graph)),
     [entries, graph],
   );
-  const continued = useMemo(() => continuedIn(entries), [entries]);
-  const made = useMemo(() => madeFrom(family), [family]);
-  const marks = ({ key, checkpoint }: Entry) =>
-    marksOf(checkpoint, {
-      isContinued: continued.has(key),
-      isHandedOff: log.handedOff.has(key) || made.handedOff.has(key),
-      forks: made.forks.get(key) ?? 0,
-    });
   return (
     <section class="card thread-tree" aria-label="Checkpoints">
-      <Tree
-        entries={shown}
-        selected={selected}
-        marks={marks}
-        tookMs={(entry) => log.tookMs(entry)}
-        onSelect={select}
-      >
+      <Tree entries={shown} {...props}>
         <Graphs entries={entries} chosen={graph} onChoose={setGraph} />
       </Tree>
     </section>
