@@ -1,4 +1,7 @@
 import { fileURLToPath } from "node:url";
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { base64Decode, base64Encode } from "@bufbuild/protobuf/wire";
+import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { defineConfig, type Plugin } from "vite";
 
 const contract = fileURLToPath(new URL("../clients/typescript/src/gen", import.meta.url));
@@ -65,6 +68,38 @@ function nestedOf(message: DescribedMessage): object {
     : {};
 }
 
+/** Messages and enums of the contract that the console neither sends nor reads, by module. */
+const UNUSED: Record<string, RegExp> = {
+  checkpoint_service_pb: /^(Exchange|Hello$|Frame$|Answer$|GetDelta|DeltaChannel)/,
+  errors_pb: /^ErrorReason$/, // errors carry the names of reasons
+  thread_service_pb: /^(DeleteRuns|PreviewRetention|Retention|EraseThreads)/,
+};
+
+/** Leaves the content of unused messages and enums out of the descriptors, 5 kB. */
+const usedMessagesOnly: Plugin = {
+  name: "used-messages-only",
+  transform: {
+    filter: { id: /tuskpoint\/v1\/\w+_pb\.ts$/ },
+    handler(code, id) {
+      const unused = UNUSED[/(\w+)\.ts$/.exec(id)?.[1] ?? ""];
+      const [whole = "", text = ""] = /fileDesc\("([^"]+)"/.exec(code) ?? [];
+      if (!unused || !text) {
+        return null;
+      }
+      const file = fromBinary(FileDescriptorProtoSchema, base64Decode(text));
+      for (const message of file.messageType.filter(({ name }) => unused.test(name))) {
+        message.field = [];
+        message.oneofDecl = [];
+      }
+      for (const numbers of file.enumType.filter(({ name }) => unused.test(name))) {
+        numbers.value = numbers.value.slice(0, 1);
+      }
+      const used = base64Encode(toBinary(FileDescriptorProtoSchema, file), "std_raw");
+      return { code: code.replace(whole, `fileDesc("${used}"`), map: null };
+    },
+  },
+};
+
 /**
  * Leaves out all of `marked` but its lexer, 11 kB. The package is one file; its last statements
  * make an instance that renders HTML, which would keep the rest of the file in the bundle.
@@ -87,7 +122,7 @@ const lexerOnly: Plugin = {
 };
 
 export default defineConfig({
-  plugins: [binaryOnly, readOptionsOnly, lexerOnly],
+  plugins: [binaryOnly, readOptionsOnly, usedMessagesOnly, lexerOnly],
   resolve: {
     alias: { "@contract": `${contract}/tuskpoint/v1`, "@google": `${contract}/google` },
     // The generated stubs are outside of this package and must not add a second runtime.
