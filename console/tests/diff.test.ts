@@ -16,6 +16,12 @@ test.each([
   ["", "new", "", "[new]"],
   ["old", "", "[old]", ""],
   ["x = 1;", "x = 12;", "x = [1];", "x = [12];"],
+  [
+    "We may do some work.",
+    "We replace two disks.",
+    "We [may do some work].",
+    "We [replace two disks].",
+  ],
 ])("%j and %j differ in words", (from, to, left, right) => {
   const compared = compareTexts(from, to);
   expect(marked(compared.from)).toBe(left);
@@ -33,11 +39,33 @@ test("pieces make up the texts, whatever they are", () => {
     const [from, to] = [text(), text()];
     const compared = compareTexts(from, to);
     const all = (pieces: Piece[]) => pieces.map((piece) => piece.text).join("");
-    const kept = (pieces: Piece[]) => all(pieces.filter(({ changed }) => !changed));
+    // Spaces between changed words count as changed.
+    const kept = (pieces: Piece[]) =>
+      all(pieces.filter(({ changed }) => !changed)).replaceAll(/\s/g, "");
     expect(all(compared.from)).toBe(from);
     expect(all(compared.to)).toBe(to);
     expect(kept(compared.from)).toBe(kept(compared.to));
   }
+});
+
+test("texts that differ in too many words are compared by sentences", () => {
+  const sentence = (number: number) => `Sentence ${number} is about ${"words ".repeat(9)}. `;
+  const from = Array.from({ length: 60 }, (_, number) => sentence(2 * number)).join("");
+  const to = Array.from({ length: 120 }, (_, number) => sentence(number)).join("");
+  const compared = compareTexts(from, to);
+  expect(compared.from).toEqual([{ text: from, changed: false }]);
+  expect(compared.to.filter(({ changed }) => changed)[0]?.text.trim()).toBe(sentence(1).trim());
+});
+
+test("what follows the end of a cut text is not told as changed", () => {
+  const from = "one two three four five six";
+  const to = "one 2 two three fo";
+  const compared = compareTexts(from, to, { from: false, to: true });
+  expect(marked(compared.from)).toBe("one two three ");
+  expect(marked(compared.to)).toBe("one [2 ]two three ");
+  const swapped = compareTexts(to, from, { from: true, to: false });
+  expect(marked(swapped.from)).toBe("one [2 ]two three ");
+  expect(marked(swapped.to)).toBe("one two three ");
 });
 
 test("large texts that have nothing in common are compared without a search", () => {
@@ -54,6 +82,7 @@ test("what is unchanged is cut far from changes", () => {
     { text: "short", changed: false },
   ];
   expect(shortened(pieces, 5).map(({ text }) => text)).toEqual([" … xxxxx", "new", "short"]);
+  expect(shortened(pieces.slice(0, 1), 5)).toEqual(pieces.slice(0, 1));
 });
 
 test("sides are what the JSON says", () => {

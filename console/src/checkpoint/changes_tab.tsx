@@ -3,10 +3,12 @@
  * checkpoint.
  */
 import type { Checkpoint } from "@contract/checkpoint_pb.js";
+import { Columns2 } from "lucide";
 import { useLocation } from "preact-iso";
 import { Changes } from "../diff/changes.tsx";
 import { CheckpointPicker } from "../diff/picker.tsx";
 import { diffLink } from "../links.ts";
+import { Icon } from "../parts/icon.tsx";
 import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
 import { parentOf, useParentDifference } from "./parent_difference.ts";
 
@@ -25,10 +27,13 @@ export function ChangesTab({ checkpoint }: { checkpoint: Checkpoint }) {
       {parent && loading && !data && <Loading what="the comparison" />}
       {parent && data && (
         <>
-          <p>
-            <a href={diffLink(parent, ref)}>Side by side</a>
-          </p>
           <Changes difference={data} compact />
+          <p class="changes-beside">
+            <a class="button" href={diffLink(parent, ref)}>
+              <Icon of={Columns2} />
+              Side by side
+            </a>
+          </p>
         </>
       )}
       <details class="values-rest">

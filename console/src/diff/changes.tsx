@@ -18,7 +18,7 @@ import { compareTexts, type Piece, shortened } from "./text_diff.ts";
 import "./changes.css";
 
 const PAGE = 100; // changes that are shown at a time
-const LONG_PIECE = 600; // characters of a change that are shown at first
+const LONG_PIECE = 2000; // characters of a change that are shown at first
 
 interface ChangesProps {
   difference: DiffCheckpointsResponse;
@@ -38,17 +38,20 @@ export function Changes({ difference, compact = false }: ChangesProps) {
   }
   return (
     <>
-      <p class="quiet">
-        {truncated
-          ? `There are more changes than these ${count(changes.length)}: the server's answer has room for no more.`
-          : `${counted(changes.length, "change")}: ${tally(changes)}.`}
-      </p>
+      {truncated && (
+        <p class="quiet">
+          There are more changes than these {count(changes.length)}: the server's answer has room
+          for no more.
+        </p>
+      )}
       {shown.map((one) => (
         <ChannelView key={one.channel} of={one} compact={compact} />
       ))}
       {own.length > 0 && (
         <details class="changes-own">
-          <summary>{counted(own.length, "channel")} of the framework itself</summary>
+          <summary>
+            Framework's own channels <span class="number">{count(own.length)}</span>
+          </summary>
           {own.map((one) => (
             <ChannelView key={one.channel} of={one} compact={compact} />
           ))}
@@ -68,7 +71,7 @@ function ChannelView({ of, compact }: { of: ChannelChanges; compact: boolean }) 
   return (
     <section class="changes" aria-label={`Channel ${oneLine(channel, 80)}`}>
       <h3>
-        {oneLine(channel, 200)} <span class="quiet">{tally(changes)}</span>
+        {oneLine(channel, 200)} {changes.length > 1 && <span class="quiet">{tally(changes)}</span>}
       </h3>
       <ul class={compact ? "compact" : "beside"}>
         {changes.map((change) => (
@@ -87,13 +90,13 @@ function ChangeView({ change }: { change: Change }) {
   const parts = pathOf(path);
   return (
     <li class={`change ${name}`}>
-      <p class="change-path">
+      <p class={parts.length === 0 ? "unseen" : "change-path"}>
         <span class="change-sign" aria-hidden="true">
           {sign}
         </span>
         <span class="unseen">{name}: </span>
         {parts.length === 0 ? (
-          <span class="quiet">the whole value</span>
+          "the whole value"
         ) : (
           <code>{parts.map((part) => oneLine(part, 120) || '""').join(" › ")}</code>
         )}
@@ -107,7 +110,10 @@ function Sides({ from, to }: { from: Side; to: Side }) {
   const texts = from.kind === "text" && to.kind === "text" ? [from, to] : undefined;
   const [before, after] = texts ?? [];
   const compared = useMemo(
-    () => (before && after ? compareTexts(before.text, after.text) : undefined),
+    () =>
+      before && after
+        ? compareTexts(before.text, after.text, { from: before.cut, to: after.cut })
+        : undefined,
     [before, after],
   );
   if (before && after && before.text === after.text) {
@@ -118,12 +124,13 @@ function Sides({ from, to }: { from: Side; to: Side }) {
       </p>
     );
   }
+  const isCut = Boolean(before?.cut || after?.cut);
   return (
     <div class="change-sides">
       <div class="side from">
         <span class="unseen">From: </span>
         {compared && before ? (
-          <Pieces pieces={compared.from} removed cut={before.cut} />
+          <Pieces pieces={compared.from} removed cut={isCut} />
         ) : (
           <SideView side={from} />
         )}
@@ -131,7 +138,7 @@ function Sides({ from, to }: { from: Side; to: Side }) {
       <div class="side to">
         <span class="unseen">To: </span>
         {compared && after ? (
-          <Pieces pieces={compared.to} removed={false} cut={after.cut} />
+          <Pieces pieces={compared.to} removed={false} cut={isCut} />
         ) : (
           <SideView side={to} />
         )}
@@ -144,12 +151,13 @@ interface PiecesProps {
   pieces: Piece[];
   /** Whether the pieces are from the side before the change. */
   removed: boolean;
+  /** Whether the comparison ends before the text. */
   cut: boolean;
 }
 
 function Pieces({ pieces, removed, cut }: PiecesProps) {
   return (
-    <span class="side-text">
+    <span class="side-text prose">
       {shortened(pieces).map(({ text, changed }, index) =>
         changed ? (
           <Text key={index} text={text} short={LONG_PIECE} element={removed ? "del" : "ins"} />
@@ -157,7 +165,7 @@ function Pieces({ pieces, removed, cut }: PiecesProps) {
           visible(text)
         ),
       )}
-      {pieces.length === 0 && <span class="quiet">empty text</span>}
+      {pieces.length === 0 && !cut && <span class="quiet">empty text</span>}
       {cut && <Cut />}
     </span>
   );
@@ -171,7 +179,7 @@ function SideView({ side }: { side: Side }) {
       return <JsonTree value={side.json} open={2} view />;
     case "text":
       return (
-        <span class="side-text">
+        <span class="side-text prose">
           {side.text === "" ? <span class="quiet">empty text</span> : <Text text={side.text} />}
           {side.cut && <Cut />}
         </span>
@@ -187,5 +195,5 @@ function SideView({ side }: { side: Side }) {
 }
 
 function Cut() {
-  return <span class="quiet"> … (the rest is not part of the comparison's answer)</span>;
+  return <span class="quiet"> … (the comparison ends here)</span>;
 }

@@ -3,7 +3,8 @@ import { View } from "@contract/checkpoint_pb.js";
 import { ArrowLeftRight } from "lucide";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
-import { titleOf } from "../checkpoint/step_title.ts";
+import { metadataOf } from "../checkpoint/describe.ts";
+import { graphName, titleOf } from "../checkpoint/step_title.ts";
 import { checkpointLink, diffLink, type Ref, threadLink, threadsLink } from "../links.ts";
 import { Icon } from "../parts/icon.tsx";
 import { Identifier, When } from "../parts/labels.tsx";
@@ -78,37 +79,39 @@ function SideCard({ title, reference, onPick }: SideCardProps) {
     onPick(picked);
   };
   return (
-    <section class="card" aria-label={title}>
-      <h2>
-        <span class="quiet">{title}</span> {data && titleOf(data)}
-      </h2>
+    <section class="card diff-side" aria-label={title}>
+      <div class="diff-side-head">
+        <span class="quiet">{title}</span>
+        <h2>
+          {data && reference.checkpointNs && (
+            <span class="quiet">{graphName(reference.checkpointNs)} › </span>
+          )}
+          {data && titleOf(data)}
+        </h2>
+        <button
+          type="button"
+          class="plain"
+          aria-expanded={picking}
+          onClick={() => setPicking(!picking)}
+        >
+          Choose another
+        </button>
+      </div>
       {problem && <ProblemNote problem={problem} retry={reload} />}
       {!data && !problem && <Loading what="the checkpoint" />}
-      <p>
+      <p class="diff-side-facts">
         <a href={threadLink(reference.threadId)}>{oneLine(reference.threadId, 120)}</a>
-        {reference.checkpointNs && (
-          <>
-            {" · "}
-            <code>{oneLine(reference.checkpointNs, 120)}</code>
-          </>
-        )}
+        {data && metadataOf(data).step && <span>step {oneLine(metadataOf(data).step)}</span>}
+        {ref && !reference.checkpointId && <span>the latest</span>}
+        {ref && <When time={data.createTime} />}
         {ref && (
-          <>
-            {" · "}
-            <Identifier
-              id={ref.checkpointId}
-              what={`the ID of the side ${title}`}
-              href={checkpointLink(ref)}
-            />
-            {" · "}
-            <When time={data.createTime} />
-            {!reference.checkpointId && " · the latest"}
-          </>
+          <Identifier
+            id={ref.checkpointId}
+            what={`the ID of the side ${title}`}
+            href={checkpointLink(ref)}
+          />
         )}
       </p>
-      <button type="button" aria-expanded={picking} onClick={() => setPicking(!picking)}>
-        Choose another
-      </button>
       {picking && <CheckpointPicker chosen={ref ?? reference} confirm="Show" onPick={pick} />}
     </section>
   );

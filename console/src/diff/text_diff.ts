@@ -5,39 +5,105 @@ export interface Piece {
   changed: boolean;
 }
 
-const MOST_TOKENS = 4000; // of one text; longer texts are compared by lines instead of words
-const MOST_EDITS = 400; // work grows with their square; beyond it, the middle counts as changed
+const MOST_TOKENS = 4000; // of one text
+const MOST_EDITS = 400; // work grows with their square
 const WORDS = /\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu;
+const SENTENCES = /(?<=[.!?;:])(?=\s)|(?<=[.!?;:]\s)|(?<=\n)/; // the space after each stands alone
 const LINES = /[^\n]*\n|[^\n]+$/g;
 
-/** Divide two texts into common pieces, and pieces that only one text has. */
-export function compareTexts(from: string, to: string): { from: Piece[]; to: Piece[] } {
-  const [left, right] = tokens(from, to);
+/** Ways to divide a text, the finest first; texts that differ too much are compared by the next. */
+const GRAINS: ((text: string) => string[])[] = [
+  (text) => text.match(WORDS) ?? [],
+  (text) => text.split(SENTENCES),
+];
+
+/** Which of two texts are only the start of a text. */
+export interface CutTexts {
+  from: boolean;
+  to: boolean;
+}
+
+const COMPLETE: CutTexts = { from: false, to: false };
+
+/**
+ * Divide two texts into common pieces, and pieces that only one text has.
+ *
+ * If a text is cut, nobody knows what the rest of the other text corresponds to: the pieces end
+ * where a cut text ends.
+ */
+export function compareTexts(
+  from: string,
+  to: string,
+  cut = COMPLETE,
+): { from: Piece[]; to: Piece[] } {
+  for (const grain of GRAINS) {
+    const [left, right] = [grain(from), grain(to)];
+    const fits = Math.max(left.length, right.length) <= MOST_TOKENS;
+    const compared = fits ? compareTokens(left, right, cut) : undefined;
+    if (compared?.isWhole) {
+      return compared;
+    }
+  }
+  return compareTokens(from.match(LINES) ?? [], to.match(LINES) ?? [], cut);
+}
+
+interface Compared {
+  from: Piece[];
+  to: Piece[];
+  /** Whether the comparison was completed: otherwise the whole middle counts as changed. */
+  isWhole: boolean;
+}
+
+function compareTokens(allLeft: string[], allRight: string[], cut: CutTexts): Compared {
+  const isCut = cut.from || cut.to;
+  // The last token of a cut text may be a part of a token.
+  const left = cut.from ? allLeft.slice(0, -1) : allLeft;
+  const right = cut.to ? allRight.slice(0, -1) : allRight;
   const shorter = Math.min(left.length, right.length);
   let start = 0;
   while (start < shorter && left[start] === right[start]) {
     start += 1;
   }
   let end = 0;
-  while (end < shorter - start && left.at(-1 - end) === right.at(-1 - end)) {
+  while (!isCut && end < shorter - start && left.at(-1 - end) === right.at(-1 - end)) {
     end += 1;
   }
   const middle = (all: string[]) => all.slice(start, all.length - end);
-  const kept = commonTokens(middle(left), middle(right));
-  const pieces = (all: string[], keeps: Set<number>) =>
-    joined([
-      { text: all.slice(0, start).join(""), changed: false },
-      ...middle(all).map((text, index) => ({ text, changed: !keeps.has(index) })),
-      { text: all.slice(all.length - end).join(""), changed: false },
-    ]);
+  const common = commonTokens(middle(left), middle(right), cut);
+  const pieces = (all: string[], keeps: Set<number> | undefined, past: number | undefined) =>
+    withoutGaps(
+      joined([
+        { text: all.slice(0, start).join(""), changed: false },
+        ...middle(all)
+          .slice(0, past)
+          .map((text, index) => ({ text, changed: !keeps?.has(index) })),
+        { text: all.slice(all.length - end).join(""), changed: false },
+      ]),
+    );
   return {
-    from: pieces(left, kept.from),
-    to: pieces(right, kept.to),
+    from: pieces(left, common?.from, common?.pastFrom),
+    to: pieces(right, common?.to, common?.pastTo),
+    isWhole: common !== undefined,
   };
 }
 
-/** Cut unchanged pieces, except for `context` characters beside a change. */
+/** Count a space between two changed words as changed, so that changed words are one piece. */
+function withoutGaps(pieces: Piece[]): Piece[] {
+  const isGap = ({ text, changed }: Piece, index: number) =>
+    !changed && pieces[index - 1]?.changed && pieces[index + 1]?.changed && /^\s+$/.test(text);
+  return joined(
+    pieces.map((piece, index) => (isGap(piece, index) ? { ...piece, changed: true } : piece)),
+  );
+}
+
+/**
+ * Cut unchanged pieces, except for `context` characters beside a change. A text without a change
+ * stays whole: the other text got something that this text shows the place of.
+ */
 export function shortened(pieces: Piece[], context = 150): Piece[] {
+  if (pieces.length === 1) {
+    return pieces;
+  }
   return pieces.map((piece, index) => {
     const { text, changed } = piece;
     if (changed || text.length <= 2 * context + 20) {
@@ -49,21 +115,22 @@ export function shortened(pieces: Piece[], context = 150): Piece[] {
   });
 }
 
-function tokens(from: string, to: string): [string[], string[]] {
-  const words: [string[], string[]] = [from.match(WORDS) ?? [], to.match(WORDS) ?? []];
-  if (words.every(({ length }) => length <= MOST_TOKENS)) {
-    return words;
-  }
-  return [from.match(LINES) ?? [], to.match(LINES) ?? []];
-}
-
 interface Kept {
   from: Set<number>;
   to: Set<number>;
 }
 
-/** Return the positions of the common tokens, after Myers: with the fewest edits. */
-function commonTokens(left: string[], right: string[]): Kept {
+interface Common extends Kept {
+  /** Positions after the last compared tokens. */
+  pastFrom: number;
+  pastTo: number;
+}
+
+/**
+ * Return the positions of the common tokens, after Myers: with the fewest edits; undefined: there
+ * are more than `MOST_EDITS`. The comparison ends with the first cut text.
+ */
+function commonTokens(left: string[], right: string[], cut: CutTexts): Common | undefined {
   const most = Math.min(left.length + right.length, MOST_EDITS);
   const steps: Int32Array[] = [];
   const reached = new Int32Array(2 * most + 3);
@@ -77,12 +144,18 @@ function commonTokens(left: string[], right: string[]): Kept {
         x += 1;
       }
       reached[middle + diagonal] = x;
-      if (x >= left.length && x - diagonal >= right.length) {
-        return backtracked(steps, middle, left.length, right.length);
+      const y = x - diagonal;
+      const [isLeftDone, isRightDone] = [x === left.length, y === right.length];
+      const isInside = x <= left.length && y <= right.length;
+      if (
+        isInside &&
+        ((isLeftDone && isRightDone) || (isLeftDone && cut.from) || (isRightDone && cut.to))
+      ) {
+        return { ...backtracked(steps, middle, x, y), pastFrom: x, pastTo: y };
       }
     }
   }
-  return { from: new Set(), to: new Set() };
+  return undefined;
 }
 
 function at(reached: Int32Array, index: number): number {
@@ -96,10 +169,10 @@ function takesDown(reached: Int32Array, middle: number, diagonal: number, edits:
   return diagonal === -edits || (diagonal !== edits && beside < above);
 }
 
-function backtracked(steps: Int32Array[], middle: number, width: number, height: number): Kept {
+function backtracked(steps: Int32Array[], middle: number, endX: number, endY: number): Kept {
   const kept: Kept = { from: new Set(), to: new Set() };
-  let x = width;
-  let y = height;
+  let x = endX;
+  let y = endY;
   for (let edits = steps.length - 1; edits >= 0; edits -= 1) {
     const reached = steps[edits] ?? new Int32Array();
     const diagonal = x - y;

@@ -6,11 +6,12 @@ import type { CheckpointRef } from "@contract/checkpoint_pb.js";
 import { EventKind } from "@contract/history_service_pb.js";
 import { LineageKind, type LineageStep } from "@contract/thread_service_pb.js";
 import { ErrorInfoSchema } from "@google/rpc/error_details_pb.js";
+import { GitBranch, type IconNode, Import, Undo2 } from "lucide";
 import { checkpointLink, threadLink } from "../links.ts";
 import { done } from "../parts/ask.tsx";
 import { Command } from "../parts/command.tsx";
+import { Icon } from "../parts/icon.tsx";
 import { When } from "../parts/labels.tsx";
-
 import { ProblemNote } from "../parts/problem.tsx";
 import { quoted } from "../proof/commands.ts";
 import { history, threads } from "../server/calls.ts";
@@ -99,12 +100,25 @@ export function madeFrom(family: Family | undefined): {
   return { forks, handedOff };
 }
 
-const VERBS: Record<LineageKind, string> = {
-  [LineageKind.UNSPECIFIED]: "from",
-  [LineageKind.FORK]: "forked",
-  [LineageKind.ADOPTION]: "adopted",
-  [LineageKind.ROLLBACK]: "rolled back",
+/** How a checkpoint came from another one, and an icon for it. */
+const VERBS: Record<LineageKind, [string, IconNode]> = {
+  [LineageKind.UNSPECIFIED]: ["came from", GitBranch],
+  [LineageKind.FORK]: ["forked from", GitBranch],
+  [LineageKind.ADOPTION]: ["adopted from", Import],
+  [LineageKind.ROLLBACK]: ["rolled back to", Undo2],
 };
+
+/** Where a thread was forked or adopted from, in a few words; empty: it began here. */
+export function Origin({ threadId, family }: { threadId: string; family: Family | undefined }) {
+  const origin = family?.ancestors.findLast(
+    ({ from, to }) => to?.threadId === threadId && from?.threadId !== threadId,
+  );
+  return origin ? (
+    <span>
+      {VERBS[origin.kind][0]} <Place reference={origin.from} here={threadId} isShort />
+    </span>
+  ) : null;
+}
 
 export function FamilyCard({ threadId, family }: { threadId: string; family: Loaded<Family> }) {
   const { data, problem } = family;
@@ -115,9 +129,9 @@ export function FamilyCard({ threadId, family }: { threadId: string; family: Loa
     return null;
   }
   return (
-    <section class="card" aria-label="Family">
-      <h2>Where it came from, and what came from it</h2>
-      <ul class="family">
+    <section class="card family" aria-label="Family">
+      <h2>Forks, rollbacks and hand-offs</h2>
+      <ul>
         {data.ancestors.slice(-MOST).map((step) => (
           <Step key={stepKey(step)} step={step} here={threadId} />
         ))}
@@ -149,26 +163,34 @@ function stepKey(step: LineageStep): string {
 }
 
 function Step({ step, here }: { step: LineageStep; here: string }) {
+  const [verb, icon] = VERBS[step.kind];
   return (
-    <li>
-      <Place reference={step.from} here={here} />
-      <span class="quiet"> {VERBS[step.kind]} → </span>
-      <Place reference={step.to} here={here} />
+    <li class="family-step">
+      <Icon of={icon} />
+      <span>
+        <Place reference={step.to} here={here} /> {verb} <Place reference={step.from} here={here} />
+      </span>
       <span class="quiet">
-        {" "}
         <When time={step.createTime} />
       </span>
     </li>
   );
 }
 
-function Place({ reference, here }: { reference: CheckpointRef | undefined; here: string }) {
+interface PlaceProps {
+  reference: CheckpointRef | undefined;
+  here: string;
+  /** Whether only the thread is named. */
+  isShort?: boolean;
+}
+
+function Place({ reference, here, isShort = false }: PlaceProps) {
   if (!reference) {
     return <span class="quiet">another server</span>;
   }
   const { threadId, checkpointNs, checkpointId } = reference;
   const thread = threadId === here ? "this thread" : oneLine(threadId, 60);
-  const name = checkpointId ? `${thread} at ${short(checkpointId)}` : thread;
+  const name = checkpointId && !isShort ? `${thread} at ${short(checkpointId)}` : thread;
   const href = checkpointId
     ? checkpointLink({ threadId, checkpointNs, checkpointId })
     : threadLink(threadId);

@@ -10,6 +10,7 @@ import { State, When } from "../parts/labels.tsx";
 import { Title } from "../parts/title.tsx";
 import { count, counted, duration, oneLine } from "../words.ts";
 import type { Attention } from "./attention.ts";
+import { type Family, Origin } from "./family.tsx";
 import { tokensOf, wholeTimeMs } from "./figures.ts";
 import type { Following } from "./following.ts";
 import type { Entry } from "./log.ts";
@@ -18,26 +19,29 @@ interface HeadProps {
   threadId: string;
   thread: Thread | undefined;
   entries: readonly Entry[];
+  family: Family | undefined;
   following: Following;
 }
 
-export function Head({ threadId, thread, entries, following }: HeadProps) {
+export function Head(props: HeadProps) {
+  const { threadId, thread } = props;
   return (
     <div class="page-head">
       <Title text={oneLine(threadId)} />
       {thread && <State state={thread.state} />}
-      <Facts thread={thread} entries={entries} following={following} />
+      <Facts {...props} />
       <ThreadActions threadId={threadId} thread={thread} />
     </div>
   );
 }
 
-function Facts({ thread, entries, following }: Omit<HeadProps, "threadId">) {
+function Facts({ threadId, thread, entries, family, following }: HeadProps) {
   const wholeTime = useMemo(() => wholeTimeMs(entries), [entries]);
   const tokens = useMemo(() => tokensOf(entries), [entries]);
   return (
     <span class="thread-facts">
       {thread?.agentId && <span>agent {oneLine(thread.agentId)}</span>}
+      <Origin threadId={threadId} family={family} />
       <span>{counted(entries.length, "checkpoint")}</span>
       {wholeTime !== undefined && (
         <span title="From the first to the last save, with all pauses">{duration(wholeTime)}</span>

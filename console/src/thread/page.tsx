@@ -121,7 +121,13 @@ function ThreadView({ threadId }: { threadId: string }) {
   );
   return (
     <>
-      <Head threadId={threadId} thread={thread.data} entries={all} following={following} />
+      <Head
+        threadId={threadId}
+        thread={thread.data}
+        entries={all}
+        family={family.data}
+        following={following}
+      />
       <Banner following={following} />
       {attention && <AttentionLine threadId={threadId} of={attention} />}
       <NextStepCards threadId={threadId} version={`${newest} ${standing}`} />
