@@ -1,5 +1,5 @@
 /** Keys that work on every page, and the dialog that lists all keys. */
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { type ActionName, CHECKPOINT_ACTIONS, start } from "./actions/action.ts";
@@ -51,6 +51,11 @@ const SECTIONS: [title: string, keys: Key[]][] = [
 
 /** Whether the dialog with the keys is open. */
 export const isKeyListShown = signal(false);
+
+const LETTERS_KEY = "tuskpoint.single-keys";
+
+areLettersKeys.value = localStorage.getItem(LETTERS_KEY) !== "off";
+effect(() => localStorage.setItem(LETTERS_KEY, areLettersKeys.value ? "on" : "off"));
 
 const SECOND_KEY_MS = 1500; // after `g`; later keys stand alone
 

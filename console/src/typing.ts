@@ -1,12 +1,8 @@
 /** Whether a key is text, or belongs to the page. */
-import { effect, signal } from "@preact/signals";
-
-const KEY = "tuskpoint.single-keys";
+import { signal } from "@preact/signals";
 
 /** Whether letters act on the page; who dictates text needs them off. */
-export const areLettersKeys = signal(localStorage.getItem(KEY) !== "off");
-
-effect(() => localStorage.setItem(KEY, areLettersKeys.value ? "on" : "off"));
+export const areLettersKeys = signal(true);
 
 const FIELD = "input:not([type=radio], [type=checkbox]), textarea, select";
 
