@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 
-from .state import decode_version
-
 SENDS = "__pregel_tasks"
 """LangGraph's channel of the `Send`s that start tasks (`langgraph.checkpoint.serde.types`)."""
 
@@ -29,7 +27,7 @@ MAX_TASKS = 20
 _BRANCH, _JOIN, _HIDDEN = "branch:to:", "join:", "__"
 _STARTING = (_BRANCH, _JOIN, SENDS)
 _OF_FRAMEWORK = (_HIDDEN, "branch:", "start:", _JOIN)
-_NO_VERSION = value_pb2.Version()
+_NO_CHANNEL = value_pb2.Channel()
 _FIRST_WITH_BRANCHES = 3
 """First version of states in which `branch:to:` channels tell all edges; others have 0."""
 
@@ -38,7 +36,7 @@ _PULL, _PUSH, _HANDLER = "~__pregel_pull, ", "~__pregel_push, ", ", node_error_h
 
 def listed(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of a list of a step."""
-    return tuple(sorted(name for name in names if len(name) <= MAX_NAME)[:MAX_NAMES])
+    return tuple(sorted([name for name in names if len(name) <= MAX_NAME])[:MAX_NAMES])
 
 
 class Trigger(NamedTuple):
@@ -61,16 +59,16 @@ class Versions:
             its edges after the nodes where they begin: then none, the next nodes are unknown.
     """
 
-    __slots__ = ("_by_channel", "_state", "sends", "triggers")
+    __slots__ = ("_by_name", "_state", "sends", "triggers")
 
     def __init__(self, state: checkpoint_pb2.CheckpointState) -> None:
         self._state = state
-        self._by_channel: dict[str, value_pb2.Version] = {}
+        self._by_name: dict[str, value_pb2.Channel] = {}
         self.sends: value_pb2.Channel | None = None
         self.triggers: list[Trigger] = []
         for channel in state.channels:
             name = channel.name
-            self._by_channel[name] = channel.version
+            self._by_name[name] = channel
             if not name.startswith(_STARTING) or not channel.digest:
                 continue
             if name == SENDS:
@@ -86,12 +84,11 @@ class Versions:
         awaited, node = "", name.removeprefix(_BRANCH)
         if name.startswith(_JOIN):
             awaited, _, node = name.removeprefix(_JOIN).rpartition(":")
-        versions_seen = self._state.versions_seen
-        if node in versions_seen:  # reading a map of messages by a missing key adds the key
-            seen = versions_seen[node].channels
-            if name in seen and _counter(seen[name]) >= _counter(channel.version):
-                return
-        self.triggers.append(Trigger(node, awaited, channel))
+        # Reading a map of messages by a missing key adds the key; `get` does not.
+        seen = self._state.versions_seen.get(node)
+        version = seen.channels.get(name) if seen is not None else None
+        if version is None or _counter(version) < _counter(channel.version):
+            self.triggers.append(Trigger(node, awaited, channel))
 
     def ran_since(self, parent: Versions | None) -> set[str]:
         """Return the nodes that have seen newer versions than in the parent of the checkpoint.
@@ -101,21 +98,20 @@ class Versions:
         """
         versions_seen = self._state.versions_seen
         if parent is None:
-            newest = _newest(self._by_channel.values())
+            newest = self._newest_version()
             return {
                 node
                 for node, seen in versions_seen.items()
                 if _newest(seen.channels.values()) == newest - 1 > 0
                 and not node.startswith(_HIDDEN)
             }
-        before = parent._state.versions_seen
+        before, nothing = parent._state.versions_seen, checkpoint_pb2.VersionsSeen()
         return {
             node
             for node, seen in versions_seen.items()
-            if (node not in before or before[node] != seen)
-            and not node.startswith(_HIDDEN)
-            and _newest(seen.channels.values())
-            > (_newest(before[node].channels.values()) if node in before else -1)
+            if not node.startswith(_HIDDEN)
+            and seen != (seen_before := before.get(node, nothing))
+            and _newest(seen.channels.values()) > _newest(seen_before.channels.values())
         }
 
     def changed_since(self, parent: Versions | None) -> set[str]:
@@ -126,24 +122,29 @@ class Versions:
         """
         names: set[str]
         if parent is not None:
-            before, now = parent._by_channel, self._by_channel
+            before, now = parent._by_name, self._by_name
             names = {
                 name
                 for name in before.keys() | now.keys()
-                if before.get(name, _NO_VERSION) != now.get(name, _NO_VERSION)
+                # most channels are wholly equal
+                if (one := before.get(name, _NO_CHANNEL)) != (other := now.get(name, _NO_CHANNEL))
+                and one.version != other.version
             }
         elif self._state.HasField("updated_channels"):
             names = set(self._state.updated_channels.names)
         else:
-            newest = _newest(self._by_channel.values())
+            newest = self._newest_version()
             names = {
                 name
-                for name, version in self._by_channel.items()
-                if _counter(version) == newest >= 0
+                for name, channel in self._by_name.items()
+                if _counter(channel.version) == newest >= 0
             }
         if self._is_old:
             names -= {*self._state.versions_seen}  # an old state has a channel for each node
         return {name for name in names if not name.startswith(_OF_FRAMEWORK)}
+
+    def _newest_version(self) -> float:
+        return _newest(channel.version for channel in self._by_name.values())
 
 
 NOTHING = Versions(checkpoint_pb2.CheckpointState())
@@ -185,10 +186,9 @@ def _newest(versions: Iterable[value_pb2.Version]) -> float:
 
 def _counter(version: value_pb2.Version) -> float:
     """Return the counter in a version, such as 3 in "0003.0.5"; -1 if the version has none."""
-    if version.WhichOneof("kind") is None:
-        return -1
-    decoded = decode_version(version)
-    if not isinstance(decoded, str):
-        return decoded
-    counter = decoded.partition(".")[0]
-    return int(counter) if counter.isdecimal() and counter.isascii() else -1
+    if text := version.text:
+        counter = text.partition(".")[0]
+        return int(counter) if counter.isdecimal() and counter.isascii() else -1
+    if version.HasField("integer"):
+        return version.integer
+    return version.number if version.HasField("number") else -1

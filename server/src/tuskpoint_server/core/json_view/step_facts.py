@@ -25,7 +25,10 @@ MAX_FACT = 1024
 _TEXT_KEYS = ("question", "message", "prompt", "query", "text", "title", "description")
 _REQUESTS = "action_requests"  # of LangChain's middleware for people (`HITLRequest`)
 _USAGE, _INPUT, _OUTPUT = "usage_metadata", "input_tokens", "output_tokens"
-_USAGE_KEY = b"\xae" + _USAGE.encode()  # as msgpack writes a key of 14 bytes
+TOKENS_MARK = _USAGE.encode()
+"""Bytes in each value with a report of tokens."""
+
+_USAGE_KEY = b"\xae" + TOKENS_MARK  # as msgpack writes a key of 14 bytes
 _MOST_COUNTS = 16  # most members of a report of tokens
 _REPR = re.compile(r"([A-Za-z_][\w.]*)\((.*)\)", re.DOTALL)
 _NAMED = re.compile(r"([A-Za-z_][\w.]*): (.*)", re.DOTALL)
@@ -67,7 +70,7 @@ def failure(value: Value) -> tuple[str, str]:
 
 def tokens(value: Value) -> TokenUsage | None:
     """Return the tokens that the messages in a value report; `None` if none reports tokens."""
-    if len(value.data) > MAX_READ or _USAGE.encode() not in value.data:
+    if len(value.data) > MAX_READ or TOKENS_MARK not in value.data:
         return None
     reports = _reports(value.data) if value.type == "msgpack" else _reports_in(_content(value))
     total = sum(reports, TokenUsage(0, 0))

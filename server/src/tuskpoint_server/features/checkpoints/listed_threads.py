@@ -26,6 +26,7 @@ from ...journal.sql.statements import (
 )
 from ...journal.values.segment_refs import ROW, Row
 from ...journal.values.steps import Tasks, read_tasks
+from ...journal.values.stored_writes import WHOLE
 
 MAX_HEADS = 1000
 """Most namespaces whose heads a thread's description names."""
@@ -52,15 +53,14 @@ _HEADS = Statement(
     .order_by(checkpoints.c.checkpoint_ns)
     .limit(MAX_HEADS)
 )
-_HEAD_ROWS = Statement(
-    select(*ROW)
-    .join(threads, threads.c.number == checkpoints.c.thread)
-    .where(
-        threads.c.number.in_(LISTED),
-        checkpoints.c.checkpoint_ns == EMPTY,
-        checkpoints.c.checkpoint_id == threads.c.head_id,
-    )
+_OF_HEADS = (
+    threads.c.number.in_(LISTED),
+    checkpoints.c.checkpoint_ns == EMPTY,
+    checkpoints.c.checkpoint_id == threads.c.head_id,
 )
+_JOINED = threads.c.number == checkpoints.c.thread
+_IDLE_HEADS = Statement(select(*ROW).join(threads, _JOINED).where(*_OF_HEADS))
+_WAITING_HEADS = Statement(select(*WHOLE).join(threads, _JOINED).where(*_OF_HEADS))
 _of_segment = and_(members.c.tenant == uses.c.tenant, members.c.sha256 == uses.c.segment)
 _of_member = and_(blobs.c.tenant == members.c.tenant, blobs.c.blob_id == members.c.blob_id)
 _EXPIRY = Statement(
@@ -160,9 +160,14 @@ def _with_heads(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[T
     """
     found = {number: Thread(**dict(zip(_STORED_FIELDS, row, strict=True))) for number, *row in rows}
     binder = binder_of(connection)
-    heads = (Row(*columns) for columns in _HEAD_ROWS.run_listed(connection, found))
+    idle = {number for number, thread in found.items() if thread.state == ThreadState.IDLE}
+    rows = (
+        *_IDLE_HEADS.run_listed(connection, idle),
+        *_WAITING_HEADS.run_listed(connection, found.keys() - idle),
+    )
+    heads = (Row(*columns) for columns in rows)
     sound = {head.thread: head for head in heads if head.is_bound(binder)}
-    waiting = [head for head in sound.values() if found[head.thread].state != ThreadState.IDLE]
+    waiting = [head for head in sound.values() if head.thread not in idle]
     states = [CheckpointState.FromString(head.state) for head in waiting]
     tasks = {place[0]: told for place, told in read_tasks(connection, waiting, states).items()}
     return [

@@ -19,8 +19,9 @@ from ..database.thread_rows import find_thread
 from ..sql.schema import checkpoints, threads
 from ..sql.statements import EMPTY, of_users
 from .integrity import check_rows
-from .load import WHOLE, entries_of, size_of, stepped_checkpoints, whole_checkpoints
+from .load import entries_of, size_of, stepped_checkpoints, whole_checkpoints
 from .segment_refs import ROW, Row
+from .stored_writes import WHOLE
 
 SCANNED_PER_PAGE = 2000
 """Rows that one page reads, however few of them match a filter."""
@@ -64,7 +65,7 @@ def read_page(
     is one. A page may have fewer checkpoints than both limits allow, even none, and
     still have a `next`.
     """
-    columns = WHOLE if view.has_values else ROW
+    columns = ROW if view is View.ENTRY else WHOLE
     max_rows = SCANNED_PER_PAGE if query.filter else max_count
     statement = _listing_statement(tenant, query, after, columns, max_rows + 1)
     rows: list[Row] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, bindparam, func, literal_column, select
+from sqlalchemy import Connection, bindparam, select
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
@@ -35,36 +35,23 @@ from ..database import put_back
 from ..database.binding import Binder, binder_of
 from ..database.pending_writes import StoredWrite
 from ..database.thread_rows import THREAD, ThreadRow, find_thread, row_of
-from ..sql.schema import checkpoints, threads, writes
+from ..sql.schema import checkpoints, threads
 from ..sql.statements import (
-    LISTED,
     Answer,
     SqlRow,
     Statement,
-    of_checkpoint,
-    of_namespace,
     parameters_of,
     run_places,
-    same_checkpoint,
 )
 from . import contents, segment_refs
-from .segment_refs import ROW, Row
-from .steps import read_steps, read_written
+from .segment_refs import Row
+from .steps import read_steps
+from .stored_writes import DATA, SEQS, WHOLE, WITHOUT_DATA, WRITES, read_written
 
 
 class CheckpointTooLargeError(Exception):
     """A checkpoint has more content than the caller accepts."""
 
-
-# About how many bytes a write takes in memory, besides its value.
-_WRITE_BYTES: ColumnElement[int] = literal_column("200")
-_WRITTEN_BYTES = (
-    select(func.sum(writes.c.size + _WRITE_BYTES))
-    .where(same_checkpoint(writes, checkpoints))
-    .scalar_subquery()
-)
-WHOLE = (*ROW, _WRITTEN_BYTES)
-"""Columns of a checkpoint that is loaded whole."""
 
 _OF_NAMESPACE = (
     select(*WHOLE)
@@ -85,18 +72,6 @@ _LATEST = Statement(
     _OF_NAMESPACE.add_columns(put_back.STORED_THROUGH, *THREAD)
     .order_by(checkpoints.c.checkpoint_id.desc())
     .limit(1)
-)
-_OF_LISTED = (of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
-_SEQS = Statement(select(writes.c.checkpoint_id, writes.c.seq).where(*_OF_LISTED))
-_STORED = [writes.c[name] for name in StoredWrite._fields]
-_WRITES = Statement(select(writes.c.checkpoint_id, writes.c.mac, *_STORED).where(*_OF_LISTED))
-_WRITES_WITHOUT_DATA = Statement(
-    select(writes.c.checkpoint_id, writes.c.mac, *_STORED[:-1]).where(*_OF_LISTED)
-)
-_WRITTEN_DATA = Statement(
-    select(writes.c.task_id, writes.c.idx, writes.c.data).where(
-        of_checkpoint(writes), writes.c.digest.in_(LISTED)
-    )
 )
 
 
@@ -271,7 +246,7 @@ def entries_of(
     """Return the entries of rows; `written`: the rows' writes, if they were read already."""
     seqs: dict[tuple[int, str, str], list[int]] = defaultdict(list)
     if written is None:
-        for place, (seq,) in run_places(connection, _SEQS, [row.place for row in rows]):
+        for place, (seq,) in run_places(connection, SEQS, [row.place for row in rows]):
             seqs[place].append(seq)
     else:
         seqs.update((place, [write.seq for write in group]) for place, group in written.items())
@@ -292,7 +267,7 @@ def stepped_checkpoints(
     The refusal of a checkpoint with a damaged write is added to `damaged`, or raised if `damaged`
     is `None`.
     """
-    written = read_written(connection, rows, parents=True)
+    written = read_written(connection, rows)
     entries = entries_of(connection, tenant, rows, written.by_place)
     steps = read_steps(connection, rows, messages, written)
     page: list[Checkpoint] = []
@@ -419,15 +394,15 @@ def _read_writes(
             _, others_held = by_place.get(row.place, (row, row_held))
             by_place[row.place] = (row, row_held & others_held)
     read = [place for place, (_, all_held) in by_place.items() if not all_held]
-    for place, (mac, *columns) in run_places(connection, _WRITES, read):
+    for place, (mac, *columns) in run_places(connection, WRITES, read):
         yield place, mac, StoredWrite(*columns)
     partly_read = [place for place, (_, all_held) in by_place.items() if all_held]
     written: dict[tuple[int, str, str], list[tuple[bytes | None, StoredWrite]]] = defaultdict(list)
-    for place, (mac, *columns) in run_places(connection, _WRITES_WITHOUT_DATA, partly_read):
+    for place, (mac, *columns) in run_places(connection, WITHOUT_DATA, partly_read):
         written[place].append((mac, StoredWrite._make([*columns, None])))
     for place, pairs in written.items():
         digests = {write.digest for _, write in pairs} - by_place[place][1]
-        data_rows = _WRITTEN_DATA.run_listed(connection, digests, **parameters_of(*place))
+        data_rows = DATA.run_listed(connection, digests, **parameters_of(*place))
         data_by_slot = {(task_id, idx): data for task_id, idx, data in data_rows}
         for mac, write in pairs:
             yield place, mac, write._replace(data=data_by_slot.get((write.task_id, write.idx)))

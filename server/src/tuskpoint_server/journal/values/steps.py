@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, func, select
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
-from ...core.errors import Refusal
 from ...core.json_view import step_facts
-from ...core.limits import MIB
+from ...core.limits import KIB, MIB
 from ...core.model import AbsentValue, Failure, Question, Step, TokenUsage, Value
 from ...core.state import parse_object
 from ...core.steps import (
@@ -30,80 +29,35 @@ from ...core.steps import (
     started_node,
 )
 from ...core.threads import ERROR, INTERRUPT, WaitingTasks
+from ...core.values import Encoding
 from ..database.binding import binder_of
 from ..database.pending_writes import StoredWrite
-from ..sql.schema import checkpoints, threads, writes
-from ..sql.statements import (
-    LISTED,
-    Statement,
-    of_checkpoint,
-    of_namespace,
-    parameters_of,
-    run_places,
-)
+from ..sql.schema import checkpoints, threads
+from ..sql.statements import LISTED, Statement, of_namespace, parameters_of, run_places
 from . import contents
-from .segment_refs import ROW, Row
+from .segment_refs import Row
+from .stored_writes import DATA, FEW_BYTES, WHOLE, Place, WrittenRows, read_written
 
-Place = tuple[int, str, str]
-"""Number of a thread, namespace and ID of a checkpoint."""
+_PLAIN = int(Encoding.PLAIN)  # comparing with the enum member takes four times as long
 
 _SENDS_BYTES = 1 * MIB
 """Most bytes of a value that is searched for the names of nodes."""
 
-_LEAST_REPORT = 24
-"""Bytes that a value with a report of tokens has at least."""
+_TRIGGER_BYTES = 8 * KIB
+"""Most bytes of the value of a channel that starts a node: it has names of nodes."""
 
-_SEARCHED_BYTES = 4 * MIB
-"""Most bytes of the writes of a step that are searched for tokens, and read at once."""
+_STATE_BYTES = 256 * KIB
+"""Most bytes of the state of a parent: a page has a parent for each of its checkpoints."""
 
-_OF_LISTED = (of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
-_STORED = [writes.c[name] for name in StoredWrite._fields]
-_WITHOUT_DATA = Statement(
-    select(writes.c.checkpoint_id, writes.c.mac, *_STORED[:-1]).where(*_OF_LISTED)
-)
-_SEARCHED = Statement(
-    select(writes.c.checkpoint_id, writes.c.task_id, writes.c.idx, writes.c.data).where(
-        *_OF_LISTED, writes.c.size >= _LEAST_REPORT, writes.c.size <= bindparam("most_bytes")
-    )
-)
-_DATA = Statement(
-    select(writes.c.task_id, writes.c.idx, writes.c.data).where(
-        of_checkpoint(writes), writes.c.digest.in_(LISTED)
-    )
-)
 _PARENTS = Statement(
-    select(checkpoints.c.checkpoint_id, *ROW)
+    select(checkpoints.c.checkpoint_id, *WHOLE)
     .join(threads, threads.c.number == checkpoints.c.thread)
-    .where(of_namespace(checkpoints), checkpoints.c.checkpoint_id.in_(LISTED))
+    .where(
+        of_namespace(checkpoints),
+        checkpoints.c.checkpoint_id.in_(LISTED),
+        func.length(checkpoints.c.state) <= _STATE_BYTES,
+    )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenRows:
-    """The pending writes of checkpoints by place, without data.
-
-    `refused`: refusals of the checkpoints with a write that was changed behind the server's back.
-    """
-
-    by_place: Mapping[Place, Sequence[StoredWrite]]
-    refused: Mapping[Place, Refusal]
-
-
-def read_written(connection: Connection, rows: Sequence[Row], *, parents: bool) -> WrittenRows:
-    """Return the writes of checkpoints; with `parents`, also the writes of their parents."""
-    binder = binder_of(connection)
-    names = {_parent(row): row.thread_id for row in rows if parents and row.parent_id}
-    names |= {row.place: row.thread_id for row in rows}
-    written: dict[Place, list[StoredWrite]] = defaultdict(list)
-    refused: dict[Place, Refusal] = {}
-    for place, (mac, *columns) in run_places(connection, _WITHOUT_DATA, names):
-        write = StoredWrite._make([*columns, None])
-        try:
-            write.check(binder, names[place], place[0], place[1:], mac)
-        except Refusal as refusal:
-            refused[place] = refusal
-        written[place].append(write)
-    return WrittenRows(written, refused)
 
 
 @dataclass(slots=True)
@@ -126,26 +80,30 @@ def read_steps(
         connection: A connection in a transaction.
         rows: The checkpoints.
         states: The states of the rows.
-        written: The writes of the rows and of their parents.
+        written: The writes of the rows.
     """
     own = {row.place: Versions(state) for row, state in zip(rows, states, strict=True)}
-    parents = {_parent(row) for row in rows if row.parent_id}
-    around = own | _read_states(connection, parents - own.keys())
-    starts = _read_starts(connection, rows, around)
-    tasks = _read_tasks(connection, own, written, starts)
     looped = {row.place for row in rows if _is_looped(row)}
-    searched = {_parent(row) for row in rows if row.place in looped}
-    tokens = _read_tokens(connection, written, searched)
+    others = _read_parents(connection, {_parent(row) for row in rows if row.parent_id} - own.keys())
+    parents = {row.place: Versions(CheckpointState.FromString(row.state)) for row in others}
+    parents |= {row.place: own[row.place] for row in rows if len(row.state) <= _STATE_BYTES}
+    starts = _read_starts(connection, rows, own | parents)
+    tasks = _read_tasks(connection, own, written, starts)
+    tokens = {place: _tokens_of(place, written) for place in own}
+    for chunk in _chunks(others):
+        chunk_written = read_written(connection, chunk)
+        tokens |= {row.place: _tokens_of(row.place, chunk_written) for row in chunk}
     steps: list[Step] = []
     for row in rows:
         place, parent = row.place, _parent(row)
         is_copy = row.forked_from or row.rolled_back_from or row.adopted_from
-        before = around.get(parent) if row.parent_id or is_copy else NOTHING
+        before = parents.get(parent) if row.parent_id or is_copy else NOTHING
         ran: set[str] = set()
         if place in looped:
             ran = own[place].ran_since(before)
-            ran.update(starts[parent].sends.values() if parent in starts else ())
-        begun = {started_node(write.task_path) for write in written.by_place.get(place, ())}
+            ran.update(starts[parent].sends.values() if parent in parents else ())
+        paths = {write.task_path for write in written.by_place.get(place, ())}
+        begun = set(map(started_node, paths))
         steps.append(
             Step(
                 nodes=listed(ran),
@@ -163,10 +121,13 @@ def read_tasks(
     connection: Connection, rows: Sequence[Row], states: Sequence[CheckpointState]
 ) -> dict[Place, Tasks]:
     """Return the questions and failures of checkpoints; a damaged checkpoint says nothing."""
-    written = read_written(connection, rows, parents=False)
-    own = {row.place: Versions(state) for row, state in zip(rows, states, strict=True)}
-    sound = {place: state for place, state in own.items() if place not in written.refused}
-    return _read_tasks(connection, sound, written, _read_starts(connection, rows, sound))
+    told: dict[Place, Tasks] = {}
+    versions = {row.place: Versions(state) for row, state in zip(rows, states, strict=True)}
+    for chunk in _chunks(rows):
+        written = read_written(connection, chunk)
+        own = {row.place: versions[row.place] for row in chunk if row.place not in written.refused}
+        told |= _read_tasks(connection, own, written, _read_starts(connection, chunk, own))
+    return told
 
 
 def _parent(row: Row) -> Place:
@@ -182,15 +143,25 @@ def _source(row: Row) -> object:
     return parse_object(row.metadata, "metadata_json").get("source")
 
 
-def _read_states(connection: Connection, places: Iterable[Place]) -> dict[Place, Versions]:
-    """Return the states of checkpoints; a missing or damaged checkpoint is left out."""
+def _read_parents(connection: Connection, places: Iterable[Place]) -> list[Row]:
+    """Return the rows of checkpoints; a missing, large or damaged checkpoint is left out."""
     binder = binder_of(connection)
     rows = (Row(*columns) for _, columns in run_places(connection, _PARENTS, places))
-    return {
-        row.place: Versions(CheckpointState.FromString(row.state))
-        for row in rows
-        if row.is_bound(binder)
-    }
+    return [row for row in rows if row.is_bound(binder)]
+
+
+def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Yield checkpoints in turn, together with as many bytes of writes as are read at once."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        size += row.written_bytes or 0
+        if chunk and size > FEW_BYTES:
+            yield chunk
+            chunk, size = [], row.written_bytes or 0
+        chunk.append(row)
+    if chunk:
+        yield chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +181,7 @@ def _read_starts(
         if state.sends is not None and state.sends.size_bytes <= _SENDS_BYTES:
             digests[families[place[0]]].add(state.sends.digest)
         for edge in state.triggers:
-            if not _is_empty(edge) and edge.channel.size_bytes <= step_facts.MAX_READ:
+            if not _is_empty(edge) and edge.channel.size_bytes <= _TRIGGER_BYTES:
                 digests[families[place[0]]].add(edge.channel.digest)
     values = {
         digest: value
@@ -253,18 +224,21 @@ def _read_tasks(
             for write in group:
                 waiting[place].add(write.task_id, write.channel, write.seq)
             told[place] = _first_told(group, waiting[place])
-    answers = {
-        place: _DATA.run_listed(
-            connection,
-            [write.digest for write in group if write.size <= step_facts.MAX_READ],
-            **parameters_of(*place),
-        )
-        for place, group in told.items()
-    }
-    for place, answer in answers.items():
-        data = {(task_id, idx): data for task_id, idx, data in answer}
-        tasks[place] = _tasks_of(place, told[place], data, waiting[place], starts[place])
+    for place, group in told.items():
+        if place in written.without_data:
+            group = _with_data(connection, place, group)
+        tasks[place] = _tasks_of(place, group, waiting[place], starts[place])
     return tasks
+
+
+def _with_data(
+    connection: Connection, place: Place, group: Sequence[StoredWrite]
+) -> list[StoredWrite]:
+    """Return writes of a checkpoint with their data, except large data."""
+    digests = [write.digest for write in group if write.size <= step_facts.MAX_READ]
+    rows = DATA.run_listed(connection, digests, **parameters_of(*place))
+    data = {(task_id, idx): stored for task_id, idx, stored in rows}
+    return [write._replace(data=data.get((write.task_id, write.idx))) for write in group]
 
 
 def _first_told(group: Sequence[StoredWrite], waiting: WaitingTasks) -> list[StoredWrite]:
@@ -280,14 +254,13 @@ def _first_told(group: Sequence[StoredWrite], waiting: WaitingTasks) -> list[Sto
 def _tasks_of(
     place: Place,
     told: Sequence[StoredWrite],
-    data: Mapping[tuple[str, int], bytes | None],
     waiting: WaitingTasks,
     starts: _Starts,
 ) -> Tasks:
     questions: list[Question] = []
     failures: list[Failure] = []
     for write in told:
-        value = _value(place[0], write, data.get((write.task_id, write.idx)))
+        value = _value(place[0], write)
         node = node_of(write.task_path, starts.sends, starts.nodes)
         if write.channel == ERROR:
             failures.append(Failure(node, *(step_facts.failure(value) if value else ("", ""))))
@@ -298,57 +271,33 @@ def _tasks_of(
     return Tasks(tuple(questions[:MAX_TASKS]), tuple(failures))
 
 
-def _read_tokens(
-    connection: Connection, written: WrittenRows, places: Iterable[Place]
-) -> dict[Place, TokenUsage]:
-    """Return the tokens that the writes of checkpoints report, by place."""
-    tokens: dict[Place, TokenUsage] = {}
-    for chunk in _searched(written, places):
-        limit = step_facts.MAX_READ
-        for place, columns in run_places(connection, _SEARCHED, chunk, most_bytes=limit):
-            task_id, idx, data = columns
-            write = chunk[place].get((task_id, idx))
-            value = _value(place[0], write, data) if write is not None else None
-            used = step_facts.tokens(value) if value is not None else None
-            if used is not None:
-                tokens[place] = used + tokens.get(place, TokenUsage(0, 0))
-    return tokens
-
-
-_Slots = dict[tuple[str, int], StoredWrite]
-
-
-def _searched(written: WrittenRows, places: Iterable[Place]) -> Iterator[dict[Place, _Slots]]:
-    """Yield the writes that may report tokens, as many at once as memory may hold."""
-    chunk: dict[Place, _Slots] = {}
-    chunk_bytes = 0
-    for place in places:
-        group = [
-            write
-            for write in written.by_place.get(place, ())
-            if _LEAST_REPORT <= write.size <= step_facts.MAX_READ
-        ]
-        size = sum(write.size for write in group)
-        slots = {(write.task_id, write.idx): write for write in group if _may_report(write)}
-        if place in written.refused or not slots or size > _SEARCHED_BYTES:
-            continue
-        if chunk_bytes + size > _SEARCHED_BYTES:
-            yield chunk
-            chunk, chunk_bytes = {}, 0
-        chunk[place] = slots
-        chunk_bytes += size
-    if chunk:
-        yield chunk
+def _tokens_of(place: Place, written: WrittenRows) -> TokenUsage | None:
+    """Return the tokens that the writes of a checkpoint report; `None` if none reports tokens."""
+    if place in written.refused or place in written.without_data:
+        return None
+    total: TokenUsage | None = None
+    for write in written.by_place.get(place, ()):
+        value = _value(place[0], write) if _may_report(write) else None
+        used = step_facts.tokens(value) if value is not None else None
+        if used is not None:
+            total = used + total if total is not None else used
+    return total
 
 
 def _may_report(write: StoredWrite) -> bool:
     """Return whether a write has what a task returned, not what LangGraph keeps of it again."""
-    return not write.channel.startswith("__") or write.channel in ("__root__", "__return__")
+    if write.channel.startswith("__") and write.channel not in ("__root__", "__return__"):
+        return False
+    # checked here, a value without tokens is not compared with its digest
+    is_packed = write.encoding != _PLAIN
+    return write.data is not None and (is_packed or step_facts.TOKENS_MARK in write.data)
 
 
-def _value(thread: int, write: StoredWrite, data: bytes | None) -> Value | None:
-    """Return the value of a write; `None` if the journal does not have the value."""
+def _value(thread: int, write: StoredWrite) -> Value | None:
+    """Return the value of a write; `None` if the value is large, or not in the journal."""
+    if write.size > step_facts.MAX_READ:
+        return None
     value = contents.stored_value(
-        thread, write.digest, write.type, write.size, write.encoding, data
+        thread, write.digest, write.type, write.size, write.encoding, write.data
     )
     return None if isinstance(value, AbsentValue) else value

@@ -24,7 +24,8 @@ export type Step = Message<"tuskpoint.v1.Step"> & {
    * Nodes that ran in the step, if `source` in the metadata is `loop`: nodes that
    * have seen newer versions than at the parent
    * (`CheckpointState.versions_seen`), and the nodes of the `Send`s that the
-   * parent holds. If the server does not have the parent: nodes that have seen
+   * parent holds. If the server does not have the parent, or the parent's state
+   * has more than 256 KiB besides the values of its channels: nodes that have seen
    * the version before the newest version. If a run saves only its last
    * checkpoint, the list has the nodes of all steps of the run that an edge
    * started. Empty for a checkpoint that holds an input or an update from
@@ -36,7 +37,7 @@ export type Step = Message<"tuskpoint.v1.Step"> & {
 
   /**
    * Channels that the step changed: channels with another version than at the
-   * parent. If the server does not have the parent:
+   * parent. Without the parent, as for `nodes`:
    * `CheckpointState.updated_channels`, else the channels with the newest
    * version. Channels that schedule nodes are left out: names that begin with
    * `__`, `branch:`, `start:` or `join:`.
