@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 from urllib.parse import urlencode
@@ -12,11 +14,12 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import interrupt
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, expect
 
 from tests.console.browser import Look
 from tests.console.conftest import ConsoleServer, Looking
 from tuskpoint import Client, TuskPointSaver
+from tuskpoint.aio import AsyncClient
 
 SCRIPT = '"><img src=x onerror=alert(1)><script>alert(2)</script> javascript:alert(3)'
 CONTROL = "a\x1b[31mred\x07\u202egnp.exe\u200b\x85b"
@@ -311,3 +314,78 @@ def test_values_of_5_mib_do_not_freeze_the_page(
         longest = look.longest_task()
     with capsys.disabled():
         print(f"\nlongest task of a page with 6 MB of text: {longest:.0f} ms")
+
+
+LANES, LONG_NAME = 3000, 2000
+
+
+@pytest.fixture(scope="module")
+def lanes(server: ConsoleServer) -> str:
+    """A thread whose step called thousands of subgraphs at once, with long and hostile names."""
+
+    async def fill() -> None:
+        async with AsyncClient(server.target) as client:
+            caller = await client.save("lanes", {}, summary="x " * 500, metadata={"step": 1})
+            parents = {"parents": {"": caller, "gone": "gone"}, "step": -1, "source": "input"}
+            for first in range(0, LANES, 500):
+                await asyncio.gather(
+                    *(
+                        client.save(
+                            "lanes",
+                            {},
+                            checkpoint_ns=f"{HOSTILE[:60].replace(':', '')}{number}:{number}",
+                            metadata=parents,
+                        )
+                        for number in range(first, first + 500)
+                    )
+                )
+            # Checkpoints whose parents are missing, are themselves, or form a circle.
+            for one, other in (("8", "8"), ("9a", "9b"), ("9b", "9a"), ("9c", "gone")):
+                await client.save("lanes", {}, checkpoint_id=one, parent=other)
+            await client.save("lanes", {}, checkpoint_ns="n" * LONG_NAME + "|a:1")
+
+    # In a thread, because the browser's driver runs an event loop in this thread.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, fill()).result()
+    return "lanes"
+
+
+def _timeline(look: Look, thread: str) -> Locator:
+    _open(look, "/thread", id=thread)
+    look.page.get_by_role("button", name="Timeline", exact=True).click()
+    return look.page.get_by_role("region", name="Timeline")
+
+
+@pytest.mark.parametrize("thread", [THREAD, "hostile asks", "hostile fails"])
+def test_no_name_in_a_timeline_is_more_than_text(
+    look: Look, hostile: dict[str, str], runs: None, thread: str
+) -> None:
+    timeline = _timeline(look, thread)
+    options = timeline.get_by_role("listbox").get_by_role("option")
+    expect(options.first).to_be_attached()
+    _untouched(look)
+    options.first.hover(force=True)
+    _untouched(look)
+    timeline.get_by_role("button", name="Show as a table").click()
+    expect(timeline.get_by_role("table")).to_contain_text("onerror")
+    _untouched(look)
+
+
+def test_thousands_of_lanes_and_parents_in_a_circle_do_not_freeze_the_page(
+    look: Look, lanes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timeline = _timeline(look, lanes)
+    size = f"{LANES + 6:,} checkpoints, by time"
+    expect(timeline.get_by_role("listbox")).to_have_attribute("aria-label", size)
+    assert look.page.locator(".timeline-name").count() < 50
+    timeline.get_by_role("listbox").focus()
+    look.page.keyboard.press("End")
+    look.page.keyboard.press("ArrowDown")
+    look.page.keyboard.press("+")
+    expect(timeline.get_by_role("option", selected=True)).to_be_attached()
+    _untouched(look)
+    look.fits()
+    timeline.get_by_role("button", name="Show as a table").click()
+    assert timeline.get_by_role("row").count() <= 201
+    with capsys.disabled():
+        print(f"\nlongest task of a timeline of {LANES} lanes: {look.longest_task():.0f} ms")

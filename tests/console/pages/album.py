@@ -26,8 +26,15 @@ def as_it_opens(look: Look) -> None:
 
 def answer_with_calls(look: Look) -> None:
     """Choose the step whose conversation ends with the answer after the calls of tools."""
+    look.page.get_by_role("button", name="Tree").click()
     look.page.get_by_role("option").nth(3).click()
     expect(look.page.get_by_role("main")).to_contain_text("6 messages")
+
+
+def sealed(look: Look) -> None:
+    """Verify the thread in its timeline."""
+    look.page.get_by_role("button", name="Verify", exact=True).click()
+    expect(look.page.get_by_role("main")).to_contain_text("hashes verified")
 
 
 def verified(look: Look) -> None:
@@ -65,11 +72,12 @@ class Picture:
 
 KILLED, WAITING = "killed twice, and resumed", "waits for a person"
 EDITED, CHAT = "what the editor changed", "a conversation with tools"
+TIMELINE = "section[aria-label=Timeline]"
 PROOF, QUESTION = "/proof?thread=briefing-october&run=1", "Publish it?"
 PICTURES = (
     Picture("threads", "", "briefing-unabridged", "/threads"),
-    Picture("thread", KILLED, "handed off"),
-    Picture("thread-dark", KILLED, "handed off", dark=True),
+    Picture("thread", KILLED, "publish", prepare=sealed, moving=TIMELINE),
+    Picture("thread-dark", KILLED, "publish", prepare=sealed, dark=True, moving=TIMELINE),
     Picture("interrupt", WAITING, QUESTION),
     Picture("conversation", CHAT, "PX-82", "&tab=conversation", answer_with_calls, height=900),
     Picture("diff", EDITED, "none is lost"),
@@ -111,8 +119,8 @@ def keep(image: Image.Image, picture: Picture, font: str, folder: Path) -> None:
     """Write a picture, small and in few colours, with the font that the machine had."""
     about = PngInfo()
     about.add_text(FONT, font)
-    # Of Pillow's methods, the one that keeps the colours of small marks.
-    few = image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    # The method keeps the colours of small marks, and the means keep the colour of the ground.
+    few = image.quantize(256, Image.Quantize.MAXCOVERAGE, 3, dither=Image.Dither.NONE)
     few.save(folder / f"{picture.name}.png", optimize=True, pnginfo=about)
 
 

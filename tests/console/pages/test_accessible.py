@@ -124,3 +124,17 @@ def test_the_palette(look: Look, named: dict[str, str], query: str) -> None:
     shown = {"": named["finished"], "brief": "waits for a person"}.get(query, "No thread has")
     look.page.get_by_role("dialog").get_by_text(shown).first.wait_for()
     everywhere(look)
+
+
+@pytest.mark.parametrize("thread", ["waiting", "finished", "broken"])
+def test_a_timeline(look: Look, named: dict[str, str], thread: str) -> None:
+    look.open(f"/thread?id={named[thread]}")
+    look.page.get_by_role("button", name="Timeline", exact=True).click()
+    timeline = look.page.get_by_role("region", name="Timeline")
+    timeline.get_by_role("option", selected=True).wait_for(state="attached")
+    look.page.get_by_role("button", name="Verify", exact=True).click()
+    look.page.get_by_role("link", name="verified").wait_for()
+    everywhere(look)
+    timeline.get_by_role("button", name="Show as a table").click()
+    timeline.get_by_role("table").wait_for()
+    everywhere(look, ".timeline")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from statistics import median
@@ -18,6 +19,7 @@ from tuskpoint.aio import AsyncClient
 
 CHECKPOINTS, AT_ONCE = 10_000, 500
 TURNS, TURN = 60, 3000  # turns of the wheel, and pixels of each turn
+NOTCH = 100  # pixels of a turn of the wheel that zooms
 ARROWS = 20
 LISTED_MS = 120_000  # limit until all rows are listed, on a machine that is busy with other tests
 DRAWN = 100  # most rows in the page at a time
@@ -49,7 +51,7 @@ async def _fill(target: str) -> None:
             )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def long(server: ConsoleServer) -> str:
     # In a thread, because the browser's driver runs an event loop in this thread.
     with ThreadPoolExecutor(1) as pool:
@@ -103,3 +105,49 @@ def test_a_thread_of_10_000_checkpoints(
     told.append(f"keys: {_frames(look)}")
     with capsys.disabled():
         print("\na page of 10,000 checkpoints:", *told, sep="\n  ")
+
+
+def test_the_timeline_of_10_000_checkpoints(
+    look: Look, long: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, told = look.page, []
+    look.open(f"/thread?id={long}")
+    page.get_by_role("button", name="Timeline", exact=True).click()
+    timeline = page.get_by_role("region", name="Timeline").get_by_role("listbox")
+    expect(timeline).to_have_attribute(
+        "aria-label", "10,000 checkpoints, by time", timeout=LISTED_MS
+    )
+    plot, out = page.locator(".timeline-plot"), page.get_by_role("button", name="Zoom out")
+    box = plot.bounding_box()
+    assert box is not None
+    middle, top = box["x"] + box["width"] / 2, box["y"] + 20
+    page.mouse.move(middle, top)
+    page.evaluate(FRAMES)
+    page.keyboard.down("Control")
+    for _ in range(TURNS):
+        page.mouse.wheel(0, -NOTCH)
+    page.keyboard.up("Control")
+    expect(out).to_be_enabled()
+    told.append(f"zoom in: {_frames(look)}")
+    assert timeline.get_by_role("option").count() < DRAWN
+    page.mouse.down()
+    for turn in range(TURNS):
+        page.mouse.move(middle - 300 + 40 * (turn % 16), top)
+    page.mouse.up()
+    told.append(f"drag: {_frames(look)}")
+    page.keyboard.down("Control")
+    for _ in range(TURNS):
+        page.mouse.wheel(0, NOTCH)
+    page.keyboard.up("Control")
+    expect(out).to_be_disabled()
+    told.append(f"zoom out: {_frames(look)}")
+    timeline.focus()
+    page.keyboard.press("Home")
+    selected = timeline.get_by_role("option", selected=True)
+    expect(selected).to_have_accessible_name(re.compile("^step 0 ran, "))
+    for _ in range(ARROWS):
+        page.keyboard.press("ArrowRight")
+    expect(selected).to_have_accessible_name(re.compile(f"^step {ARROWS} ran, "))
+    told.append(f"keys: {_frames(look)}")
+    with capsys.disabled():
+        print("\na timeline of 10,000 checkpoints:", *told, sep="\n  ")
