@@ -187,6 +187,7 @@ function PieceBox({ piece, row, y, sight, isSelected, label }: PieceBoxProps) {
   // A bar that begins far to the left has its label where the bar becomes visible.
   const x = Math.max(piece.x, -2);
   const width = Math.min(piece.x + piece.width, sight.width + 2) - x;
+  const isRoomy = bar.kind === "step" && width >= ROOM_FOR_DURATION;
   const style = {
     left: `${x}px`,
     top: `${y + (ROW - BAR) / 2}px`,
@@ -201,12 +202,10 @@ function PieceBox({ piece, row, y, sight, isSelected, label }: PieceBoxProps) {
       role="option"
       aria-selected={isSelected}
       aria-label={label}
+      data-took={isRoomy ? durationOf(bar) : undefined}
       style={style}
     >
       <span class={`timeline-label${isIndented ? " indented" : ""}`}>{barName(bar)}</span>
-      {bar.kind === "step" && width >= ROOM_FOR_DURATION && (
-        <span class="timeline-duration">{durationOf(bar)}</span>
-      )}
     </div>
   );
 }

@@ -32,8 +32,8 @@ export function notesOf(bar: Bar, marks: Marks, tail: Tail | undefined): string[
     const later = roughly(bar.torn.to - bar.torn.from);
     notes.unshift(`run ended before this was saved, continued ${later} later`);
   }
-  if (tail?.kind === "next") {
-    notes.push(tailText(tail));
+  if (tail && tail.kind !== "failure") {
+    notes.push(tailText(tail)); // the mark of a failure has its text
   }
   return notes;
 }
