@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._messages.checkpoints.interrupts import OpenInterrupt
+    from ._messages.checkpoints.steps import Failure, Question, StepRecord, TokenUsage
     from ._messages.history import ThreadEvent
     from ._messages.items import FoundItems, ItemChange, ItemRecord
     from ._messages.lineage.branches import Fork, LineageStep, Rollback, ThreadLineage
@@ -86,6 +87,7 @@ __all__ = [
     "Descriptor",
     "DescriptorMismatch",
     "Diff",
+    "Failure",
     "Fork",
     "FoundItems",
     "HashMismatch",
@@ -104,6 +106,7 @@ __all__ = [
     "PermissionDenied",
     "PortableSerializer",
     "PreconditionFailed",
+    "Question",
     "QueueFull",
     "Receipt",
     "Reference",
@@ -121,12 +124,14 @@ __all__ = [
     "ClockJump",
     "ServerInfo",
     "SnapshotRecord",
+    "StepRecord",
     "StepsNotSaved",
     "ThreadDeleted",
     "ThreadEvent",
     "ThreadLineage",
     "ThreadRecord",
     "TlsMismatch",
+    "TokenUsage",
     "TrailEntry",
     "TuskPointError",
     "TuskPointSaver",
@@ -159,6 +164,10 @@ _ELSEWHERE = {
     "TuskPointSaver": ".langgraph",
     "TuskPointStore": ".langgraph",
     "OpenInterrupt": "._messages.checkpoints.interrupts",
+    "Failure": "._messages.checkpoints.steps",
+    "Question": "._messages.checkpoints.steps",
+    "StepRecord": "._messages.checkpoints.steps",
+    "TokenUsage": "._messages.checkpoints.steps",
     "FoundItems": "._messages.items",
     "ItemChange": "._messages.items",
     "ItemRecord": "._messages.items",

@@ -12,10 +12,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from ..errors import UnreadableValue
 from ..v1 import checkpoint_pb2, value_pb2
+from .checkpoints.steps import StepRecord, step_record
 
 DurabilityName = Literal["journaled", "certified"]
 SourceName = Literal["any", "blob"]
-ViewName = Literal["entry", "full", "json"]
+ViewName = Literal["entry", "full", "json", "step"]
 VersionValue = int | float | str | None
 
 
@@ -131,6 +132,8 @@ class CheckpointRecord:
         channels: The encoded state; empty if the checkpoint was read without state.
         writes: The pending writes, in order; empty if the checkpoint was read without state.
         agent_id: Name of the agent that drives the thread; empty if no agent was named.
+        step: What the step that led to the checkpoint did, and what comes next; `None` unless the
+            checkpoint was read with the view "step".
     """
 
     thread_id: str
@@ -148,6 +151,7 @@ class CheckpointRecord:
     channels: Mapping[str, Channel]
     writes: tuple[Write, ...]
     agent_id: str = ""
+    step: StepRecord | None = None
 
     @property
     def state(self) -> dict[str, Any]:
@@ -240,6 +244,7 @@ def checkpoint_record(message: checkpoint_pb2.Checkpoint) -> CheckpointRecord:
         channels={channel.name: _channel(channel) for channel in message.state.channels},
         writes=tuple(_write(write) for write in message.writes),
         agent_id=message.agent_id,
+        step=step_record(message.step) if message.HasField("step") else None,
     )
 
 

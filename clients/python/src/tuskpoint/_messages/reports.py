@@ -11,6 +11,7 @@ from ..v1 import manifest_pb2, thread_pb2
 from ..v1 import search_service_pb2 as search
 from ..v1.admin_service_pb2 import GetArchiveStatusResponse, GetServerInfoResponse
 from ..v1.thread_service_pb2 import GetManifestResponse
+from .checkpoints.steps import Failure, Question, failure_of, question_of
 from .records import Lineage, Location, lineage_of, location_of, moment
 
 StateName = Literal["idle", "interrupted", "failed"]
@@ -43,8 +44,12 @@ class ThreadRecord:
         retention: Time after the last change at which the thread is deleted; `None` keeps it.
         searchable: Whether search finds the thread's checkpoints.
         heads: Maps each namespace to its latest checkpoint. Empty in a listing.
-        checkpoint_count: Number of checkpoints; 0 in a listing.
+        checkpoint_count: Number of checkpoints in all namespaces.
         uncertified_count: Number of checkpoints that are not certified; 0 in a listing.
+        summary: Summary of the latest checkpoint; empty if it has none.
+        question: First open question of the latest checkpoint if the thread is interrupted; else
+            `None`.
+        failure: First failure of the latest checkpoint if the thread failed; else `None`.
     """
 
     thread_id: str
@@ -60,6 +65,9 @@ class ThreadRecord:
     heads: dict[str, str]
     checkpoint_count: int
     uncertified_count: int
+    summary: str = ""
+    question: Question | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +213,8 @@ class ServerInfo:
             first. Empty if the server has no identity.
         clock_jump: A step of the server's clock that stops deletions until `accept_clock`; `None`
             if the clock made no step.
+        grpc_port: TCP port on which the server listens for gRPC; 0 if an older server does not
+            tell. A proxy in front of the server can have another port.
     """
 
     version: str
@@ -219,6 +229,7 @@ class ServerInfo:
     signers: tuple[str, ...] = ()
     recipients: tuple[str, ...] = ()
     clock_jump: ClockJump | None = None
+    grpc_port: int = 0
 
 
 def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
@@ -237,6 +248,9 @@ def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
         heads={head.checkpoint_ns: head.checkpoint_id for head in message.heads},
         checkpoint_count=message.checkpoint_count,
         uncertified_count=message.uncertified_count,
+        summary=message.summary,
+        question=question_of(message.question) if message.HasField("question") else None,
+        failure=failure_of(message.failure) if message.HasField("failure") else None,
     )
 
 
@@ -319,6 +333,7 @@ def server_info(message: GetServerInfoResponse) -> ServerInfo:
         signers=tuple(message.signers),
         recipients=tuple(message.recipients),
         clock_jump=clock_jump(message.clock_jump) if message.HasField("clock_jump") else None,
+        grpc_port=message.grpc_port,
     )
 
 

@@ -30,6 +30,7 @@ _VIEWS: dict[str, checkpoint.View] = {
     "entry": checkpoint.VIEW_ENTRY,
     "full": checkpoint.VIEW_FULL,
     "json": checkpoint.VIEW_JSON,
+    "step": checkpoint.VIEW_STEP,
 }
 _STRATEGIES: dict[str, threads.PruneStrategy] = {
     "latest": threads.PRUNE_STRATEGY_KEEP_LATEST,

@@ -117,7 +117,9 @@ class AsyncCheckpoints(AsyncPart):
             source: "any", or "blob" to read from the blob store itself.
             view: "full" returns values as they were saved. "json" returns each value as JSON,
                 whatever framework and language saved the value, so that `state` is plain data.
-                "entry" returns neither state nor writes.
+                "entry" returns neither state nor writes. "step" returns an entry with `step`: the
+                nodes that ran, the channels that changed, what comes next, questions, failures and
+                tokens; it needs the source "any".
 
         Raises:
             NotFound: There is no such checkpoint.

@@ -69,7 +69,8 @@ class AsyncHistory(AsyncPart):
             cursor: Position after which the watch starts. Default: from the start of the thread's
                 current incarnation.
             kinds: Only events of these kinds. Default: all kinds.
-            view: View of the saved checkpoints, as in `load`.
+            view: View of the saved checkpoints, as in `load`. With "step", events of other kinds
+                have the step of their checkpoint too.
             progress_s: Seconds without an event, 1 or more, after which the watch yields an event
                 of the kind "progress" with a newer cursor. Default: no such events.
             from_now: Whether a watch without a cursor yields only changes after the call.

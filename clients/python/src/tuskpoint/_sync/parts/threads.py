@@ -54,7 +54,8 @@ class SyncThreads(SyncPart):
     ) -> Iterator[ThreadRecord]:
         """Yield threads, by ID unless `latest_first` is set.
 
-        `threads` is another name of this method.
+        Each record says what its thread waits for or why it failed (`question`, `failure`), else
+        what happened last (`summary`). `threads` is another name of this method.
 
         Args:
             agent_id: Only threads that this agent drives. Default: all agents.
