@@ -18,7 +18,7 @@ export interface ActionName {
   icon: IconNode;
   /** The key that starts the action while its checkpoint is shown. */
   key?: string;
-  /** Where the action is offered; the palette offers all of them. "danger": apart, in the menu. */
+  /** Where the action is offered; the palette offers all of them. "danger": last in the menu, below a line. */
   place: "button" | "menu" | "danger" | "palette";
 }
 

@@ -24,7 +24,7 @@ export function titleOf(checkpoint: Checkpoint, parent?: Checkpoint): string {
     return oneLine(step.nodes.join(", "));
   }
   if (step && lineage?.rolledBackFrom) {
-    return "Rollback"; // the server's checkpoint, whose metadata is that of the step it goes back to
+    return "Rollback"; // the server's checkpoint, which has the metadata of the earlier step
   }
   // LangGraph counts the steps; another framework may use the word `source` for something else.
   const event = number ? SOURCES.get(source) : undefined;

@@ -8,7 +8,7 @@ import type { PageName } from "../pages.ts";
 import { oneLine } from "../words.ts";
 
 export type Entry = Effect & {
-  /** Differs from those of all other entries. */
+  /** Differs for each entry. */
   id: string;
   name: string;
   icon: IconNode;

@@ -24,7 +24,7 @@ export interface Listing {
 /** Number of threads to list in each state; a state that is missing: `FIRST_PAGE`. */
 export type Sizes = Partial<Record<ThreadState, number>>;
 
-/** List the threads that match a filter; the name of a thread is no part of the filter. */
+/** List the threads that match a filter; the filter does not have the name of a thread. */
 export async function listThreads(
   filter: ThreadFilter,
   sizes: Sizes,

@@ -47,7 +47,7 @@ test("a thread whose checkpoints have one time has a scale", () => {
   expect(ticksOf(scale, 1, 0, 300).length).toBeLessThan(10);
 });
 
-test.each([1, 30, 4000])("ticks at zoom %d are at round times, and apart", (zoom) => {
+test.each([1, 30, 4000])("ticks at zoom %d are at round times, with room between", (zoom) => {
   const scale = new Scale(1_700_000_000_123, 1_700_000_090_000, [], 900);
   const ticks = ticksOf(scale, zoom, 100, 1000);
   expect(ticks.length).toBeGreaterThan(3);

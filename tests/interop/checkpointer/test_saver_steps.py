@@ -91,7 +91,9 @@ class RandomGraph:
             self._invoke(given, place, durability)
 
     def _turn(self, config: RunnableConfig) -> tuple[RunnableConfig, Any]:
-        kind = self._chance.choice(["answer", "answer", "go on", "input", "update", "jump", "fork"])
+        kind = self._chance.choice(
+            ["answer", "answer", "continue", "input", "update", "jump", "fork"]
+        )
         place = config
         if kind in ("update", "fork"):
             if kind == "fork":

@@ -56,7 +56,7 @@ function spansOf(facts: readonly Fact[]): Map<string, { first: number; last: num
   return spans;
 }
 
-/** Return the runs that stopped at a question or a failure: they never went on from there. */
+/** Return the runs that stopped at a question or a failure: they never continued from there. */
 function stopped(facts: readonly Fact[], byKey: ReadonlyMap<string, Fact>): Set<string> {
   const wentOn = new Set<Fact>();
   for (const fact of facts) {

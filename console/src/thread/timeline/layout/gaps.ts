@@ -1,4 +1,4 @@
-/** Times in which nothing was saved: which of them are folded to a fixed width, and their texts. */
+/** Times in which nothing was saved: their texts, and long times folded to a fixed width. */
 import { duration } from "../../../words.ts";
 import type { Break } from "./breaks.ts";
 import type { Bar } from "./layout.ts";

@@ -79,7 +79,7 @@ export function piecesOf(row: Row, marks: Marks, sight: Sight, y: number): RowPi
   return { pieces, shapes: { step, wait, torn, point: points }, clusters };
 }
 
-/** The data of an SVG path of boxes. Boxes too narrow to tell apart become one. */
+/** The data of an SVG path of boxes. Boxes too narrow to be seen become one. */
 class Shape {
   private drawn = "";
   private from = 0;
