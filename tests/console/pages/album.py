@@ -31,6 +31,11 @@ def answer_with_calls(look: Look) -> None:
     expect(look.page.get_by_role("main")).to_contain_text("6 messages")
 
 
+def asked(look: Look) -> None:
+    """Wait until the question has its options."""
+    expect(look.page.get_by_role("button", name="shorten")).to_be_visible()
+
+
 def sealed(look: Look) -> None:
     """Verify the thread in its timeline."""
     look.page.get_by_role("button", name="Verify", exact=True).click()
@@ -78,12 +83,12 @@ PICTURES = (
     Picture("threads", "", "briefing-unabridged", "/threads"),
     Picture("thread", KILLED, "publish", prepare=sealed, moving=TIMELINE),
     Picture("thread-dark", KILLED, "publish", prepare=sealed, dark=True, moving=TIMELINE),
-    Picture("interrupt", WAITING, QUESTION),
+    Picture("interrupt", WAITING, QUESTION, prepare=asked, moving=TIMELINE),
     Picture("conversation", CHAT, "PX-82", "&tab=conversation", answer_with_calls, height=900),
     Picture("diff", EDITED, "none is lost"),
     Picture("proof", "", "verified", PROOF, verified),
     Picture("operations", "", "All is well", "/operations"),
-    Picture("phone", WAITING, QUESTION, width=390, height=844),
+    Picture("phone", WAITING, QUESTION, prepare=asked, width=390, height=844),
 )
 
 

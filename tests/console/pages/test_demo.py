@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,11 +17,10 @@ from tests.kit.servers.processes import ROOT
 
 
 @pytest.fixture
-def temporary(tmp_path: Path) -> Path:
-    """The folder for the demo's temporary files."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    return folder
+def temporary() -> Iterator[Path]:
+    """The folder for the demo's temporary files: a short path, because it has sockets."""
+    with TemporaryDirectory(prefix="demo-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
