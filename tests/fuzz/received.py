@@ -24,9 +24,10 @@ from tuskpoint_server.commands.startup.retention_file import parse_rules
 from tuskpoint_server.core import items, lineage, state
 from tuskpoint_server.core.credentials import is_safe_url
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.core.json_view import excerpts, step_facts, views
+from tuskpoint_server.core.json_view import excerpts, views
 from tuskpoint_server.core.model import Value
 from tuskpoint_server.core.process import ConfigError
+from tuskpoint_server.core.steps import facts
 from tuskpoint_server.features import cursors as positions
 from tuskpoint_server.keys import local, signing
 from tuskpoint_server.search.embedders import openai
@@ -63,10 +64,10 @@ def _value(kind: str, data: bytes) -> None:
     excerpts.new_part(half, value)
     excerpts.join_values([value, half])
     body_of([("a", value), ("current_plan", value)], frozenset({"b"}), 200)
-    for read in (step_facts.questions, step_facts.failure, step_facts.tokens):
+    for read in (facts.questions, facts.failure, facts.tokens):
         read(value)
-    step_facts.send_nodes(value)
-    step_facts.is_complete(value, "a+b")
+    facts.send_nodes(value)
+    facts.is_complete(value, "a+b")
 
 
 @target(seeds.metadata, Form.JSON)

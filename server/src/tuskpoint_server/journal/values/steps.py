@@ -15,11 +15,11 @@ from sqlalchemy import Connection, func, select
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
-from ...core.json_view import step_facts
 from ...core.limits import KIB, MIB
 from ...core.model import AbsentValue, Failure, Question, Step, TokenUsage, Value
 from ...core.state import parse_object
-from ...core.steps import (
+from ...core.steps import facts
+from ...core.steps.versions import (
     MAX_TASKS,
     NOTHING,
     Trigger,
@@ -192,12 +192,11 @@ def _read_starts(
     starts: dict[Place, _Starts] = {}
     for place, state in states.items():
         value = values.get(state.sends.digest) if state.sends is not None else None
-        sent = step_facts.send_nodes(value) if value is not None else {}
+        sent = facts.send_nodes(value) if value is not None else {}
         nodes = {
             edge.node
             for edge in state.triggers
-            if _is_empty(edge)
-            or step_facts.is_complete(values.get(edge.channel.digest), edge.awaited)
+            if _is_empty(edge) or facts.is_complete(values.get(edge.channel.digest), edge.awaited)
         }
         starts[place] = _Starts(nodes | {*sent.values()}, sent)
     return starts
@@ -235,7 +234,7 @@ def _with_data(
     connection: Connection, place: Place, group: Sequence[StoredWrite]
 ) -> list[StoredWrite]:
     """Return writes of a checkpoint with their data, except large data."""
-    digests = [write.digest for write in group if write.size <= step_facts.MAX_READ]
+    digests = [write.digest for write in group if write.size <= facts.MAX_READ]
     rows = DATA.run_listed(connection, digests, **parameters_of(*place))
     data = {(task_id, idx): stored for task_id, idx, stored in rows}
     return [write._replace(data=data.get((write.task_id, write.idx))) for write in group]
@@ -263,10 +262,10 @@ def _tasks_of(
         value = _value(place[0], write)
         node = node_of(write.task_path, starts.sends, starts.nodes)
         if write.channel == ERROR:
-            failures.append(Failure(node, *(step_facts.failure(value) if value else ("", ""))))
+            failures.append(Failure(node, *(facts.failure(value) if value else ("", ""))))
         else:
             answered = not waiting.waits(write.task_id)
-            asked = step_facts.questions(value) if value else [("", "")]
+            asked = facts.questions(value) if value else [("", "")]
             questions += [Question(asked_id, node, text, answered) for asked_id, text in asked]
     return Tasks(tuple(questions[:MAX_TASKS]), tuple(failures))
 
@@ -278,7 +277,7 @@ def _tokens_of(place: Place, written: WrittenRows) -> TokenUsage | None:
     total: TokenUsage | None = None
     for write in written.by_place.get(place, ()):
         value = _value(place[0], write) if _may_report(write) else None
-        used = step_facts.tokens(value) if value is not None else None
+        used = facts.tokens(value) if value is not None else None
         if used is not None:
             total = used + total if total is not None else used
     return total
@@ -290,12 +289,12 @@ def _may_report(write: StoredWrite) -> bool:
         return False
     # checked here, a value without tokens is not compared with its digest
     is_packed = write.encoding != _PLAIN
-    return write.data is not None and (is_packed or step_facts.TOKENS_MARK in write.data)
+    return write.data is not None and (is_packed or facts.TOKENS_MARK in write.data)
 
 
 def _value(thread: int, write: StoredWrite) -> Value | None:
     """Return the value of a write; `None` if the value is large, or not in the journal."""
-    if write.size > step_facts.MAX_READ:
+    if write.size > facts.MAX_READ:
         return None
     value = contents.stored_value(
         thread, write.digest, write.type, write.size, write.encoding, write.data

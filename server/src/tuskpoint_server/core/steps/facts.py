@@ -10,11 +10,19 @@ import struct
 from collections.abc import Iterator
 from itertools import islice
 
+from ..json_view.escapes import Json, MalformedError, is_unicode
+from ..json_view.msgpack_reader import (
+    ARRAY,
+    EXTENSION,
+    INTEGER,
+    MAP,
+    POSITIONAL,
+    STRING,
+    MsgpackReader,
+)
+from ..json_view.views import ViewRoom, dump
 from ..model import MAX_TOKENS, TokenUsage, Value
-from ..steps import MAX_NAME, MAX_TASKS
-from .escapes import Json, MalformedError, is_unicode
-from .msgpack_reader import ARRAY, EXTENSION, INTEGER, MAP, POSITIONAL, STRING, MsgpackReader
-from .views import ViewRoom, dump
+from .versions import MAX_NAME, MAX_TASKS
 
 MAX_READ = 256 * 1024
 """Most bytes of a value that is read for its facts."""

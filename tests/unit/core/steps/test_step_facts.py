@@ -14,8 +14,9 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.types import Interrupt, Send
 
 from tests.unit.core.json_view.kit import VALUES, as_json, packed, stored
-from tuskpoint_server.core.json_view import step_facts
-from tuskpoint_server.core.json_view.step_facts import (
+from tuskpoint_server.core.model import MAX_TOKENS, TokenUsage, Value
+from tuskpoint_server.core.steps import facts
+from tuskpoint_server.core.steps.facts import (
     MAX_FACT,
     MAX_READ,
     failure,
@@ -24,8 +25,7 @@ from tuskpoint_server.core.json_view.step_facts import (
     send_nodes,
     tokens,
 )
-from tuskpoint_server.core.model import MAX_TOKENS, TokenUsage, Value
-from tuskpoint_server.core.steps import MAX_NAME, MAX_TASKS
+from tuskpoint_server.core.steps.versions import MAX_NAME, MAX_TASKS
 
 ID = "0123456789abcdef0123456789abcdef"
 NOTHING = Value("pickle", pickle.dumps("text"))
@@ -268,7 +268,7 @@ def read_all(value: Value) -> None:
 def test_any_bytes_are_read_or_say_nothing(value: Value) -> None:
     read_all(value)
     read_all(Value("json", b'{"usage_metadata":' + value.data))
-    read_all(Value("msgpack", step_facts._USAGE_KEY + value.data))
+    read_all(Value("msgpack", facts._USAGE_KEY + value.data))
 
 
 NESTED = 100_000

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
-from tuskpoint_server.core.steps import (
+from tuskpoint_server.core.steps.versions import (
     MAX_NAME,
     MAX_NAMES,
     NOTHING,
