@@ -92,6 +92,7 @@ export type {
   RetentionRule,
 } from "./messages/retention.js";
 export type { SnapshotRecord } from "./messages/snapshots.js";
+export type { Failure, Question, StepRecord, TokenUsage } from "./messages/steps.js";
 export type {
   ArchiveStatus,
   ClockJump,

@@ -47,7 +47,12 @@ export abstract class Threads extends History {
     return threadRecord(thread);
   }
 
-  /** Yield threads, by ID unless `latestFirst`. */
+  /**
+   * Yield threads, by ID unless `latestFirst`.
+   *
+   * Each record says what its thread waits for or why it failed (`question`, `failure`), else what
+   * happened last (`summary`).
+   */
   async *listThreads(options: ThreadFilter = {}): AsyncGenerator<ThreadRecord, void, undefined> {
     const { agentId = "", label = "", state, changedAfter, changedBefore } = options;
     const filter = {

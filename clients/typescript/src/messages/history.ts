@@ -70,7 +70,10 @@ export interface WatchOptions extends CallOptions {
   readonly cursor?: Uint8Array | undefined;
   /** Only these kinds of events. Default: all. */
   readonly kinds?: readonly EventName[] | undefined;
-  /** How much of a saved checkpoint to return. Default: "full". */
+  /**
+   * How much of a saved checkpoint to return. Default: "full". With "step", events of other kinds
+   * have the step of their checkpoint too.
+   */
   readonly view?: ViewName | undefined;
   /**
    * Milliseconds of silence, 1,000 or more, after which an event of the kind "progress" is yielded,

@@ -14,6 +14,7 @@ import type {
   Version,
 } from "../gen/tuskpoint/v1/value_pb.js";
 import { decodeObject, decodeValue, type Json, type JsonObject } from "./json.js";
+import { stepRecord, type StepRecord } from "./steps.js";
 import { durabilityName, type DurabilityName } from "./words.js";
 
 /** Identity of a checkpoint. */
@@ -133,6 +134,11 @@ export class CheckpointRecord {
   readonly channels: ReadonlyMap<string, Channel>;
   /** The pending writes, in order; empty if the checkpoint was read without state. */
   readonly writes: readonly Write[];
+  /**
+   * What the step that led to the checkpoint did, and what comes next; `undefined` unless the
+   * checkpoint was read with the view "step".
+   */
+  readonly step: StepRecord | undefined;
 
   /** @param message - The checkpoint, every value inline. */
   constructor(message: CheckpointMessage) {
@@ -152,6 +158,7 @@ export class CheckpointRecord {
     const channels = message.state?.channels ?? [];
     this.channels = new Map(channels.map((one) => [one.name, channelOf(one)]));
     this.writes = message.writes.map((one) => new Write(one));
+    this.step = message.step && stepRecord(message.step);
   }
 
   /**

@@ -13,6 +13,7 @@ import type { ManifestEntry } from "../gen/tuskpoint/v1/manifest_pb.js";
 import { SearchMode } from "../gen/tuskpoint/v1/search_service_pb.js";
 import { ThreadState, type Thread as ThreadMessage } from "../gen/tuskpoint/v1/thread_pb.js";
 import { locationOf, moment, originsOf, type Lineage, type Location } from "./records.js";
+import { failureOf, questionOf, type Failure, type Question } from "./steps.js";
 import { nameOf } from "./words.js";
 
 /** Whether a thread waits: for nothing, for an answer, or for someone who examines its error. */
@@ -53,10 +54,16 @@ export interface ThreadRecord {
   readonly searchable: boolean;
   /** Latest checkpoint of each namespace. Empty in a listing. */
   readonly heads: ReadonlyMap<string, string>;
-  /** Number of the thread's checkpoints; 0 in a listing. */
+  /** Number of the thread's checkpoints in all namespaces. */
   readonly checkpointCount: bigint;
   /** Number of the thread's checkpoints that are not certified; 0 in a listing. */
   readonly uncertifiedCount: bigint;
+  /** Summary of the latest checkpoint; empty if the checkpoint has none. */
+  readonly summary: string;
+  /** First open question of the latest checkpoint, if the thread is interrupted. */
+  readonly question: Question | undefined;
+  /** First failure of the latest checkpoint, if the thread failed. */
+  readonly failure: Failure | undefined;
 }
 
 /** A stored checkpoint as the manifest of its thread lists it. */
@@ -164,6 +171,11 @@ export interface ServerInfo {
   readonly recipients: readonly string[];
   /** Step of the server's clock that stops deletions until `acceptClock`, if any. */
   readonly clockJump: ClockJump | undefined;
+  /**
+   * TCP port on which the server listens for gRPC; 0 if an older server does not tell. A proxy in
+   * front of the server can have another port.
+   */
+  readonly grpcPort: number;
 }
 
 /** A step of the server's clock that the journal does not follow. */
@@ -198,6 +210,9 @@ export function threadRecord(message: ThreadMessage): ThreadRecord {
     heads: new Map(message.heads.map((one) => [one.checkpointNs, one.checkpointId])),
     checkpointCount: message.checkpointCount,
     uncertifiedCount: message.uncertifiedCount,
+    summary: message.summary,
+    question: message.question && questionOf(message.question),
+    failure: message.failure && failureOf(message.failure),
   };
 }
 
@@ -260,6 +275,7 @@ export function serverInfo(message: GetServerInfoResponse): ServerInfo {
     signers: message.signers,
     recipients: message.recipients,
     clockJump: clockJump(message.clockJump),
+    grpcPort: message.grpcPort,
   };
 }
 

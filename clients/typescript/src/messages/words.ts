@@ -12,9 +12,11 @@ export type SourceName = "any" | "blob";
 /**
  * How much of a checkpoint a read returns: "entry" for neither state nor writes, "full" for
  * everything, "json" for everything with every value as JSON, whatever framework and language saved
- * the checkpoint (docs/json-view.md).
+ * the checkpoint (docs/json-view.md), "step" for an entry with `step`: the nodes that ran, the
+ * channels that changed, what comes next, questions, failures and tokens. "step" needs the source
+ * "any".
  */
-export type ViewName = "entry" | "full" | "json";
+export type ViewName = "entry" | "full" | "json" | "step";
 
 const DURABILITIES: Readonly<Record<DurabilityName, Durability>> = {
   journaled: Durability.JOURNALED,
@@ -27,6 +29,7 @@ const VIEWS: Readonly<Record<ViewName, View>> = {
   entry: View.ENTRY,
   full: View.FULL,
   json: View.JSON,
+  step: View.STEP,
 };
 
 /**

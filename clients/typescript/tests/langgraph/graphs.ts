@@ -117,6 +117,22 @@ export function fragileGraph(
     .compile({ checkpointer });
 }
 
+/** A node that writes a plan, then nodes of one step, given by their names. */
+export function planningGraph(
+  checkpointer: BaseCheckpointSaver,
+  plan: unknown,
+  nodes: Readonly<Record<string, () => { log: unknown[] }>>,
+) {
+  const graph = new StateGraph(State)
+    .addNode("plan", () => ({ log: [plan] }))
+    .addNode(nodes)
+    .addEdge(START, "plan");
+  for (const name of Object.keys(nodes)) {
+    graph.addEdge("plan", name);
+  }
+  return graph.compile({ checkpointer });
+}
+
 /** Return the content of a snapshot, without IDs and times. */
 export function story(snapshot: StateSnapshot): unknown {
   return {
