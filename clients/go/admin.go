@@ -6,7 +6,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// Info returns version, limits, capabilities and backends of the server.
+// Info returns version, limits, capabilities, backends and gRPC port of the server.
 func (c *Client) Info(ctx context.Context) (*tuskpointv1.GetServerInfoResponse, error) {
 	return c.admin.GetServerInfo(ctx, &tuskpointv1.GetServerInfoRequest{})
 }

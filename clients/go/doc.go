@@ -24,6 +24,9 @@
 // Saves and loads share a stream, in batches that grow with the number of goroutines that call. A
 // call whose context ends returns without its answer; a save that was sent may still take effect.
 //
+// With [ViewStep] a read returns what happened at each checkpoint, a [Step], in place of the state.
+// [Client.ListThreads] yields what each thread waits for or why it failed.
+//
 // Errors are of type [*Error]. Distinguish them with [errors.Is] with the package's sentinels, such
 // as [ErrNotFound] and [ErrConflict], or by Error.Reason; never by their text.
 //

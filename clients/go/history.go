@@ -99,7 +99,8 @@ type WatchOptions struct {
 	// Kinds delivers only these kinds of events; empty: all.
 	Kinds []EventKind
 
-	// View is how much of a saved checkpoint to return. The default is [ViewFull].
+	// View is how much of a saved checkpoint to return. The default is [ViewFull]. With [ViewStep],
+	// events of other kinds have the step of their checkpoint too.
 	View View
 
 	// Progress is the silence, 1 second or more, after which an event of the kind [Progress] is

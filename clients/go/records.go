@@ -40,6 +40,10 @@ const (
 	// saved it. A value that JSON cannot express is an escape, an object with a key that starts
 	// with one "$"; see tuskpointv1.View_VIEW_JSON.
 	ViewJSON = tuskpointv1.View_VIEW_JSON
+
+	// ViewStep: neither state nor pending writes, but Step: the nodes that ran, the channels that
+	// changed, what comes next, questions, failures and tokens. It needs [SourceAny].
+	ViewStep = tuskpointv1.View_VIEW_STEP
 )
 
 // Source is where a read takes its bytes from.
@@ -155,6 +159,10 @@ type Checkpoint struct {
 
 	// Writes are the pending writes, in order; empty if the checkpoint was read without state.
 	Writes []Write
+
+	// Step is what the step that led to the checkpoint did, and what comes next; nil unless the
+	// checkpoint was read with [ViewStep].
+	Step *Step
 }
 
 // State returns the state: one key for each channel that has a value, with its JSON as it was
@@ -234,6 +242,7 @@ func checkpointOf(message *tuskpointv1.Checkpoint) *Checkpoint {
 		AgentID:    message.GetAgentId(),
 		Channels:   channelsOf(message.GetState().GetChannels()),
 		Writes:     writesOf(message.GetWrites()),
+		Step:       message.GetStep(),
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 // batch is the largest number of threads, runs or entries in one request or page.
 const batch = 1000
 
-// GetThread describes a thread: its head, state, agent, retention and so on.
+// GetThread describes a thread: its head, state, agent, retention and so on. Question is what the
+// thread waits for, Failure why it failed, and Summary what happened last.
 //
 // Errors: [ErrNotFound] if the thread does not exist or was deleted.
 func (c *Client) GetThread(ctx context.Context, threadID string) (*tuskpointv1.Thread, error) {
@@ -46,8 +47,9 @@ type ThreadOptions struct {
 	LatestFirst bool
 }
 
-// ListThreads yields the threads; pages are fetched as needed. Options may be nil. The
-// sequence ends with the first error.
+// ListThreads yields the threads, each with its Question, Failure and Summary as in
+// [Client.GetThread]; pages are fetched as needed. Options may be nil. The sequence ends with the
+// first error.
 func (c *Client) ListThreads(
 	ctx context.Context, options *ThreadOptions,
 ) iter.Seq2[*tuskpointv1.Thread, error] {
