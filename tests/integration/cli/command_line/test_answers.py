@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import operator
 import shlex
 import subprocess
@@ -11,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import interrupt
+from langgraph.types import Command, interrupt
 
 from tests.integration.cli.command_line.kit import Outcome, run
 from tuskpoint import Client, TuskPointSaver
@@ -52,13 +51,16 @@ def typed(line: str, target: str, answer: str) -> Outcome:
     return run(target, *(answer if word == "YOUR ANSWER" else word for word in words))
 
 
-def continued(line: str, graph: Any) -> Any:
-    """Make the printed call: `graph.invoke` with literals."""
-    call = ast.parse(line, mode="eval").body
-    assert isinstance(call, ast.Call)
-    assert ast.unparse(call.func) == "graph.invoke"
-    assert call.keywords == []
-    return graph.invoke(*map(ast.literal_eval, call.args))
+def continued(lines: list[str], graph: Any) -> Any:
+    """Run the printed lines, which only import and call `graph.invoke`; return the result."""
+    *imports, last = ast.parse("\n".join(lines)).body
+    assert all(isinstance(line, ast.ImportFrom) for line in imports)
+    assert isinstance(last, ast.Expr)
+    assert isinstance(last.value, ast.Call)
+    assert ast.unparse(last.value.func) == "graph.invoke"
+    names = {"graph": graph}
+    exec("\n".join([*lines[:-1], f"result = {lines[-1]}"]), names)  # noqa: S102
+    return names["result"]
 
 
 def test_the_printed_lines_answer_and_continue_a_run(target: str) -> None:
@@ -70,7 +72,7 @@ def test_the_printed_lines_answer_and_continue_a_run(target: str) -> None:
     [line] = lines_after("continue the run with", answered.out)
     assert line == 'graph.invoke(None, {"configurable": {"thread_id": "run"}})'
     assert lines_after("continue the run with", run(target, "show", "run").out) == [line]
-    assert continued(line, graph) == {"log": ["continue?: yes, please"]}
+    assert continued([line], graph) == {"log": ["continue?: yes, please"]}
     assert "with\n" not in run(target, "show", "run").out
 
 
@@ -81,8 +83,8 @@ def test_each_of_several_questions_has_its_line(target: str) -> None:
     answered = typed(first, target, "1")
     assert lines_after("answer with", answered.out) == [second]
     assert "continue the run" not in answered.out
-    [line] = lines_after("continue the run with", typed(second, target, "2").out)
-    assert sorted(continued(line, graph)["log"]) in (
+    lines = lines_after("continue the run with", typed(second, target, "2").out)
+    assert sorted(continued(lines, graph)["log"]) in (
         ["left?: 1", "right?: 2"],
         ["left?: 2", "right?: 1"],
     )
@@ -95,8 +97,8 @@ def test_a_line_can_be_pasted_whatever_the_name(target: str) -> None:
     assert "\x1b" not in line
     name = r"$'it\'s -- a \x1b[31m thread'"
     assert line.startswith(f"tuskpoint answer {name} 'YOUR ANSWER' 1f")
-    [line] = lines_after("continue the run with", run(target, "answer", THREAD, "x").out)
-    assert continued(line, graph) == {"log": ["continue?: x"]}
+    lines = lines_after("continue the run with", run(target, "answer", THREAD, "x").out)
+    assert continued(lines, graph) == {"log": ["continue?: x"]}
 
 
 def test_the_line_has_the_connection_of_the_command(target: str) -> None:
@@ -109,17 +111,44 @@ def test_the_line_has_the_connection_of_the_command(target: str) -> None:
     assert typed(line, "127.0.0.1:1", "yes").code == 0
 
 
-def test_an_earlier_checkpoint_is_continued_by_its_id(target: str) -> None:
-    graph = asking(target, "continue?")
-    config: Any = {"configurable": {"thread_id": "earlier"}}
-    graph.invoke({"log": []}, config)
+@pytest.mark.parametrize("questions", [["continue?"], ["left?", "right?"]])
+def test_an_earlier_checkpoint_is_continued_by_its_id(target: str, questions: list[str]) -> None:
+    graph = asking(target, *questions)
+    thread_id = f"earlier-{len(questions)}"
+    graph.invoke({"log": []}, {"configurable": {"thread_id": thread_id}})
     with Client(target) as client:
-        head = client.thread("earlier").head_checkpoint_id
-        client.save("earlier", {"log": []})
-        answered = run(target, "answer", "earlier", "yes", head)
-    [line] = lines_after("continue the run with", answered.out)
-    config["configurable"]["checkpoint_id"] = head
-    assert line == f"graph.invoke(None, {json.dumps(config)})"
+        asked = client.thread(thread_id).head_checkpoint_id
+        graph.invoke({"log": ["second run"]}, {"configurable": {"thread_id": thread_id}})
+        assert client.thread(thread_id).head_checkpoint_id != asked
+        for line in lines_after("answer with", run(target, "show", thread_id, asked).out):
+            answered = typed(line, target, "yes")
+        lines = lines_after("continue the run with", answered.out)
+        shown = run(target, "show", thread_id, asked).out
+        assert lines_after("continue the run with", shown) == lines
+        assert f'"checkpoint_id": "{asked}"' in lines[-1]
+        assert continued(lines, graph) == {"log": [f"{question}: yes" for question in questions]}
+        assert client.thread(thread_id).state == "idle"
+        head = client.thread(thread_id).head_checkpoint_id
+        assert client.load(thread_id, head, view="entry").parent_checkpoint_id == asked
+
+
+def test_an_answer_in_an_earlier_subgraph_is_continued(target: str) -> None:
+    inner = StateGraph(State)
+    inner.add_node("ask", lambda _: {"log": [interrupt("inside?"), interrupt("and then?")]})
+    inner.add_edge(START, "ask")
+    outer = StateGraph(State)
+    outer.add_node("inner", inner.compile())
+    outer.add_edge(START, "inner")
+    graph: Any = outer.compile(checkpointer=TuskPointSaver(target))
+    config = {"configurable": {"thread_id": "subgraph"}}
+    graph.invoke({"log": []}, config)
+    graph.invoke(Command(resume="1"), config)  # the second question of the task is open
+    with Client(target) as client:
+        asked = client.thread("subgraph").head_checkpoint_id
+        graph.invoke({"log": ["second run"]}, config)
+    answered = run(target, "answer", "subgraph", '"2"', asked)
+    lines = lines_after("continue the run with", answered.out)
+    assert continued(lines, graph) == {"log": ["1", "2"]}
 
 
 def test_channels_of_the_framework_are_shown_with_all(target: str) -> None:

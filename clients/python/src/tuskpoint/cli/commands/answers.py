@@ -56,16 +56,24 @@ def show_next_step(
             cli.out.say(f"  {cli.command_line(['answer', *options], places)}")
     elif answered and not checkpoint.checkpoint_ns:
         cli.out.say(cli.out.styled("continue the run with", "bold"))
-        cli.out.say(f"  {_continue_line(cli.client, checkpoint)}")
+        for line in _continue_lines(cli.client, checkpoint):
+            cli.out.say(f"  {line}")
 
 
-def _continue_line(client: Client, checkpoint: CheckpointRecord) -> str:
-    """Return the Python line that continues a graph from its latest or an earlier checkpoint."""
+def _continue_lines(client: Client, checkpoint: CheckpointRecord) -> list[str]:
+    """Return Python lines that continue a graph from its latest or an earlier checkpoint.
+
+    At a checkpoint that the config names, LangGraph uses stored answers only if the input resumes.
+    An empty resume adds no answer to the stored answers.
+    """
     place = {"thread_id": checkpoint.thread_id}
-    if client.thread(checkpoint.thread_id).head_checkpoint_id != checkpoint.checkpoint_id:
+    is_latest = client.thread(checkpoint.thread_id).head_checkpoint_id == checkpoint.checkpoint_id
+    if not is_latest:
         place["checkpoint_id"] = checkpoint.checkpoint_id
     config = shapes.text({"configurable": place}, is_unicode=True)
-    return f"graph.invoke(None, {config})"
+    if is_latest:
+        return [f"graph.invoke(None, {config})"]
+    return ["from langgraph.types import Command", f"graph.invoke(Command(resume={{}}), {config})"]
 
 
 @command("answer", panel=CHANGE)
