@@ -70,6 +70,38 @@ async def test_a_question_is_found_and_answered(call: Caller, saver: TuskPointSa
     assert state == "idle"
 
 
+async def test_results_tell_questions_failures_and_next_nodes(
+    call: Caller, saver: TuskPointSaver
+) -> None:
+    def fail(_: Draft) -> Draft:
+        raise ValueError("no paper")
+
+    builder: Any = StateGraph(Draft)
+    builder.add_node("fail", fail)
+    builder.add_edge(START, "fail")
+    asks, fails = a_config(), a_config()
+    a_graph(saver, {"question": "publish?"}).invoke({}, asks)
+    with pytest.raises(ValueError, match="no paper"):
+        builder.compile(checkpointer=saver).invoke({}, fails)
+    told = {}
+    for config in (asks, fails):
+        thread = config["configurable"]["thread_id"]
+        listed = await call("thread_list", limit=500)
+        [record] = [entry for entry in listed["threads"] if entry["thread_id"] == thread]
+        [newest, *_] = (await call("checkpoint_list", thread_id=thread))["checkpoints"]
+        loaded = await call("checkpoint_load", thread_id=thread)
+        assert record["summary"] == newest["summary"] != ""
+        assert {(part["question"], part["failure"]) for part in (record, newest, loaded)} == {
+            (record["question"], record["failure"])
+        }
+        assert newest["next_nodes"] == loaded["next_nodes"]
+        told[thread] = record["question"], record["failure"], newest["next_nodes"]
+    assert list(told.values()) == [
+        ("publish?", None, ["ask_said"]),
+        (None, "fail: ValueError: no paper", ["fail"]),
+    ]
+
+
 async def test_one_of_several_questions_has_to_be_named(
     call: Caller, saver: TuskPointSaver
 ) -> None:

@@ -42,7 +42,10 @@ class Case:
 CASES = [
     Case("threads", "threads", rf"(?m)^atlas +planner +idle +\S{{18}} +{WHEN}", is_stream=True),
     Case(
-        "list", "list atlas", rf"(?m)^\S{{18}} +{WHEN} +certified +half +finished", is_stream=True
+        "list",
+        "list atlas",
+        rf"(?m)^\S{{18}} +{WHEN} +certified +half +plan, step +finished",
+        is_stream=True,
     ),
     Case("show", "show atlas FIRST", r'plan: \["read", "write"\]'),
     Case("save", "save saved-NAME -m three", r"^saved \S{36} in thread saved-", given='{"n": 3}'),

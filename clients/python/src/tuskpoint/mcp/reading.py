@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, Field
 
+from .._messages.checkpoints.steps import Failure, StepRecord
 from .results import Omitted, Part
 
 PAGE_CHARS = 20_000
@@ -74,6 +75,19 @@ def page(models: Iterable[ModelT], limit: int, max_chars: int) -> tuple[list[Mod
             return results, True
         results.append(model)
     return results, False
+
+
+def open_question(step: StepRecord) -> str | None:
+    """Return the text of the first question of a step that has no answer."""
+    texts = (question.text for question in step.questions if not question.answered)
+    return next(texts, None)
+
+
+def failure_text(failure: Failure | None) -> str | None:
+    """Return the node, the type and the message of a failure."""
+    if failure is None:
+        return None
+    return ": ".join(part for part in (failure.node, failure.type, failure.message) if part)
 
 
 async def first(

@@ -21,7 +21,7 @@ class Saved(Result):
     thread_id: str
     checkpoint_id: str
     blob_id: str | None
-    """The blob with the checkpoint; null until the checkpoint is certified."""
+    """Null until the checkpoint is certified."""
     durability: Literal["journaled", "certified"]
 
 
@@ -56,10 +56,13 @@ class Entry(Result):
     label: str
     durability: Literal["journaled", "certified"]
     blob_id: str | None
-    """The blob with the checkpoint; null until the checkpoint is certified."""
+    """Null until the checkpoint is certified."""
     forked_from: str | None
     rolled_back_from: str | None
     adopted_from: str | None
+    next_nodes: list[str]
+    question: str | None
+    failure: str | None
 
 
 class Loaded(Entry):
@@ -142,7 +145,7 @@ class Forked(Result):
     new_thread_id: str
     checkpoint_id: str
     blob_id: str | None
-    """The blob with the checkpoint; null until the checkpoint is certified."""
+    """Null until the checkpoint is certified."""
     forked_from: str
 
 
@@ -155,7 +158,7 @@ class RolledBack(Result):
     restored_from: str
     """The checkpoint whose state the new one has."""
     blob_id: str | None
-    """The blob with the checkpoint; null until the checkpoint is certified."""
+    """Null until the checkpoint is certified."""
     rolled_back_from: str
     """The checkpoint whose state the new one has, as "thread:checkpoint"."""
 
@@ -231,6 +234,9 @@ class Thread(Result):
     """"interrupted": the thread waits for an answer."""
     checkpoint_id: str | None
     """Latest checkpoint of the thread."""
+    summary: str
+    question: str | None
+    failure: str | None
     created: str
     updated: str
 

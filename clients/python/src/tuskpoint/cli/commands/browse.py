@@ -20,6 +20,7 @@ from ..exits import CommandError, Exit
 from ..printing.checkpoints import show_entry, show_state
 from ..printing.fitting import Line, Part
 from ..printing.shapes import Shape
+from ..printing.steps import detail
 from ..printing.trees import checkpoint_line, thread_tree, times_of
 from ..printing.words import Times, plain
 from ..program import LOOK, command
@@ -130,6 +131,7 @@ class _Browser:
                     state_text(self._out, thread.state),
                     "",
                     times.text(thread.updated),
+                    detail(self._out, thread.question, thread.failure, thread.summary),
                 )
                 for number, thread in enumerate(page, 1)
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,12 +28,16 @@ from ..printing import shapes
 from ..printing.checkpoints import durability_text, note_hidden, show_entry, show_state
 from ..printing.fitting import Part
 from ..printing.output import Output, head
+from ..printing.steps import detail, first_failure, first_open, names, untold
 from ..printing.words import Times, plain, short_id
 from ..program import CHANGE, LOOK, command
 from ..session import STDIN, Session, json_object
 from .answers import is_asked_again, show_next_step
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ..._messages.checkpoints.steps import StepRecord
     from ..._messages.records import CheckpointRecord, SourceName, ViewName
 
 _COLUMNS = (
@@ -41,7 +46,10 @@ _COLUMNS = (
     Part("STORED", rank=5),
     Part("NAMESPACE", rank=2),
     Part("LABEL", rank=4),
-    Part("SUMMARY", rank=1, is_text=True),
+    Part("RAN", rank=1, is_text=True),
+    Part("CHANGED", rank=2, is_text=True),
+    Part("NEXT", rank=2, is_text=True),
+    Part("DETAIL", rank=1, is_text=True),
 )
 
 
@@ -56,7 +64,7 @@ def list_checkpoints(
     metadata: Metadata = None,
     limit: Limit = None,
 ) -> None:
-    """List the checkpoints of a thread, latest first."""
+    """List the checkpoints of a thread, latest first: what ran, changed, waits, failed, is next."""
     most = table_limit(limit, is_json=cli.out.is_json)
     checkpoints = cli.client.list(
         thread_id,
@@ -64,6 +72,7 @@ def list_checkpoints(
         label=label,
         metadata=None if metadata is None else json_object(metadata, "--metadata"),
         limit=None if most is None else most + 1,
+        view="step",
     )
     # The service returns an empty list for a missing thread; a person needs the error.
     cli.client.thread(thread_id)
@@ -91,10 +100,22 @@ def _print_table(out: Output, checkpoints: list[CheckpointRecord]) -> None:
                 durability_text(out, checkpoint.durability),
                 plain(checkpoint.checkpoint_ns),
                 out.styled(plain(checkpoint.label), "magenta"),
-                plain(checkpoint.summary),
+                *_cells_of_step(out, checkpoint),
             )
             for checkpoint in checkpoints
         ),
+    )
+
+
+def _cells_of_step(out: Output, checkpoint: CheckpointRecord) -> tuple[str | Text, ...]:
+    step = checkpoint.step
+    if step is None:
+        return "", "", "", plain(checkpoint.summary)
+    return (
+        names(step.nodes),
+        names(step.changed_channels),
+        names(step.next_nodes),
+        detail(out, first_open(step), first_failure(step), untold(checkpoint)),
     )
 
 
@@ -119,7 +140,7 @@ def show(
     ] = False,
     all_channels: AllChannels = False,
 ) -> None:
-    """Show a checkpoint: its state, in the JSON view, what it waits for, and how to answer."""
+    """Show a checkpoint: its step, its state, in the JSON view, its questions and failures."""
     source: SourceName = "blob" if blob else "any"
     view: ViewName = "full" if state else "json"
     if checkpoint is None:
@@ -130,7 +151,10 @@ def show(
         )
     if state:
         cli.out.object(_plain_state(record))
-    elif cli.out.is_json:
+        return
+    if not blob:
+        record = replace(record, step=_step(cli, record))
+    if cli.out.is_json:
         cli.out.object(shapes.checkpoint(record))
     else:
         show_entry(cli.out, record)
@@ -138,6 +162,15 @@ def show(
         hidden = show_state(cli.out, record, is_asked_again=is_again, with_framework=all_channels)
         show_next_step(cli, record, is_asked_again=is_again)
         note_hidden(cli.out, hidden)
+
+
+def _step(cli: Session, checkpoint: CheckpointRecord) -> StepRecord | None:
+    return cli.client.load(
+        checkpoint.thread_id,
+        checkpoint.checkpoint_id,
+        checkpoint_ns=checkpoint.checkpoint_ns,
+        view="step",
+    ).step
 
 
 def _plain_state(checkpoint: CheckpointRecord) -> dict[str, Any]:

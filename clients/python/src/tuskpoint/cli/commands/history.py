@@ -29,6 +29,7 @@ from ..printing import shapes
 from ..printing.checkpoints import is_of_framework, note_hidden, show_state
 from ..printing.output import Output, head
 from ..printing.progress import progress
+from ..printing.steps import step_line
 from ..printing.trees import agent_tree, by_agent, date_tree, thread_tree
 from ..printing.words import plain, short_id
 from ..program import LOOK, command
@@ -72,12 +73,13 @@ class ShownView(StrEnum):
     """Part of a checkpoint that is read."""
 
     ENTRY = "entry"
+    STEP = "step"
     JSON = "json"
 
 
 ViewOption = Annotated[
     ShownView,
-    typer.Option("--view", help="Show checkpoints without their state, or with it as JSON."),
+    typer.Option("--view", help="Show the summary, the step, or the state as JSON."),
 ]
 
 
@@ -198,7 +200,8 @@ def _print_step(
         return
     line = cli.out.styled(checkpoint.checkpoint_id, "cyan")
     place = f" {plain(checkpoint.checkpoint_ns)}" if checkpoint.checkpoint_ns else ""
-    cli.out.say(line.append(f"{place}  {plain(checkpoint.summary)}".rstrip()))
+    line.append(place).append("  ").append_text(step_line(cli.out, checkpoint)).rstrip()
+    cli.out.cut(line)
     if has_state:
         show_state(cli.out, checkpoint, with_framework=with_framework)
         cli.out.say("")
@@ -214,7 +217,7 @@ def watch(
     kind: Annotated[
         list[Kind] | None, typer.Option(help="Only events of this kind; may be repeated.")
     ] = None,
-    view: ViewOption = ShownView.ENTRY,
+    view: ViewOption = ShownView.STEP,
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Stop after N events.")
     ] = None,
@@ -248,11 +251,13 @@ def _print_event(
     checkpoint = event.checkpoint
     if checkpoint is not None:
         line.append(short_id(checkpoint.checkpoint_id), "cyan")
-        text = checkpoint.label if event.kind == Kind.LABEL_SET else checkpoint.summary
-        line.append(f"  {plain(text)}" if text else "")
+        is_labelled = event.kind == Kind.LABEL_SET
+        label = cli.out.styled(plain(checkpoint.label), "")
+        text = label if is_labelled else step_line(cli.out, checkpoint)
+        line.append("  ").append_text(text).rstrip()
     elif event.deleted_checkpoints:
         line.append(f"{event.deleted_checkpoints:,}")
-    cli.out.say(line)
+    cli.out.cut(line)
     if checkpoint is not None and view is ShownView.JSON and event.kind == Kind.CHECKPOINT_SAVED:
         show_state(cli.out, checkpoint, with_framework=with_framework)
 
@@ -314,7 +319,7 @@ def print_changes(out: Output, changes: tuple[Change, ...], *, with_framework: b
         line: Text = out.styled(f"{sign} {plain(change.channel)}{plain(change.path)}", style)
         line.append(": ")
         line.append(" -> ".join(_sides(change)))
-        out.screen.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+        out.cut(line)
     return len(hidden)
 
 

@@ -14,6 +14,7 @@ from ..exits import CommandError, Exit
 from ..printing import shapes
 from ..printing.fitting import Part
 from ..printing.output import Output, head
+from ..printing.steps import detail, question_text, whole_failure_text
 from ..printing.words import Times, moment, now, plain, short_id, span
 from ..program import LOOK, command
 from ..session import Session
@@ -30,6 +31,7 @@ THREAD_COLUMNS = (
     Part("STATE", rank=1),
     Part("LATEST", rank=4),
     Part("CHANGED", rank=2),
+    Part("DETAIL", rank=1, is_text=True),
 )
 _STYLES = {"interrupted": "yellow", "failed": "red", "idle": "dim"}
 
@@ -70,7 +72,7 @@ def threads(
     latest: Annotated[bool, typer.Option("--latest", help="List the latest change first.")] = False,
     limit: Limit = None,
 ) -> None:
-    """List the threads, or describe some."""
+    """List the threads and what each waits for, failed with or did last, or describe some."""
     if thread_ids:
         _describe(cli, thread_ids)
         return
@@ -111,6 +113,7 @@ def _print_table(out: Output, records: list[ThreadRecord]) -> None:
                 state_text(out, record.state),
                 short_id(record.head_checkpoint_id),
                 times.text(record.updated),
+                detail(out, record.question, record.failure, record.summary),
             )
             for record in records
         ),
@@ -134,6 +137,9 @@ def _fields(cli: Session, record: ThreadRecord) -> list[tuple[str, str | Text]]:
         ("thread", plain(record.thread_id)),
         ("agent", plain(record.agent_id)),
         ("state", state_text(cli.out, record.state)),
+        ("waits for", question_text(record.question) if record.question else ""),
+        ("failed with", whole_failure_text(record.failure) if record.failure else ""),
+        ("summary", plain(record.summary)),
         ("checkpoints", f"{record.checkpoint_count:,}, {certified:,} of them certified"),
         ("latest", record.head_checkpoint_id),
         ("namespaces", ", ".join(namespaces)),

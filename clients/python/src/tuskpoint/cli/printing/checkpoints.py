@@ -6,12 +6,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .output import Output
+from .steps import token_text, untold, whole_failure_text
 from .words import compact, counted, moment, plain, size, value_lines
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from ..._messages.checkpoints.interrupts import OpenInterrupt
+    from ..._messages.checkpoints.steps import StepRecord
     from ..._messages.records import CheckpointRecord
 
 _ERROR = "__error__"
@@ -34,7 +36,7 @@ def durability_text(out: Output, durability: str) -> Text:
 
 
 def show_entry(out: Output, checkpoint: CheckpointRecord) -> None:
-    """Print a checkpoint without its state."""
+    """Print a checkpoint without its state, and its step if the checkpoint was read with it."""
     stored = durability_text(out, checkpoint.durability)
     if checkpoint.location is not None:
         place, bytes_ = checkpoint.location, size(checkpoint.location.size)
@@ -50,12 +52,24 @@ def show_entry(out: Output, checkpoint: CheckpointRecord) -> None:
             ("rolled back from", plain(checkpoint.lineage.rolled_back_from)),
             ("adopted from", plain(checkpoint.lineage.adopted_from)),
             ("saved", moment(checkpoint.created)),
-            ("summary", plain(checkpoint.summary)),
+            ("summary", plain(untold(checkpoint))),
+            *_step_fields(checkpoint.step),
             ("label", out.styled(plain(checkpoint.label), "magenta")),
             ("stored", stored),
             ("metadata", plain(compact(dict(checkpoint.metadata))) if checkpoint.metadata else ""),
         ]
     )
+
+
+def _step_fields(step: StepRecord | None) -> list[tuple[str, str | Text]]:
+    if step is None:
+        return []
+    return [
+        ("ran", plain(", ".join(step.nodes))),
+        ("changed", plain(", ".join(step.changed_channels))),
+        ("next", plain(", ".join(step.next_nodes))),
+        ("tokens", token_text(step.tokens)),
+    ]
 
 
 def show_state(
@@ -116,6 +130,8 @@ def _show_writes(
 ) -> int:
     from ..._messages.checkpoints.interrupts import INTERRUPT
 
+    step = checkpoint.step
+    nodes = {} if step is None else {asked.interrupt_id: asked.node for asked in step.questions}
     waiting, answered = questions_of(checkpoint, is_asked_again=is_asked_again)
     for title, style, questions in (
         ("waits for an answer to", "bold yellow", waiting),
@@ -124,19 +140,30 @@ def _show_writes(
         if questions:
             out.say(out.styled(title, style))
             for question in questions:
-                _show_value(out, plain(question.interrupt_id), question.value)
-    errors = [write for write in checkpoint.writes if write.channel == _ERROR]
+                node = nodes.get(question.interrupt_id, "")
+                of_node = f" of {node}" if node else ""
+                _show_value(out, plain(question.interrupt_id + of_node), question.value)
+    _show_failures(out, checkpoint)
     others = [write for write in checkpoint.writes if write.channel not in (_ERROR, INTERRUPT)]
     shown = [write for write in others if with_framework or not is_of_framework(write.channel)]
-    for title, style, writes in (
-        ("failed with", "bold red", errors),
-        ("pending writes", "bold", shown),
-    ):
-        if writes:
-            out.say(out.styled(title, style))
-            for write in writes:
-                _show_value(out, "" if writes is errors else plain(write.channel), write.value)
+    if shown:
+        out.say(out.styled("pending writes", "bold"))
+    for write in shown:
+        _show_value(out, plain(write.channel), write.value)
     return len(others) - len(shown)
+
+
+def _show_failures(out: Output, checkpoint: CheckpointRecord) -> None:
+    """Print the errors of tasks: as the step names them, or as values without a step."""
+    errors = [write.value for write in checkpoint.writes if write.channel == _ERROR]
+    failures = () if checkpoint.step is None else checkpoint.step.failures
+    if errors:
+        out.say(out.styled("failed with", "bold red"))
+    if len(failures) == len(errors) and all(failure.message for failure in failures):
+        out.lines(_INDENT + whole_failure_text(failure) for failure in failures)
+        return
+    for error in errors:
+        _show_value(out, "", error)
 
 
 def _show_value(out: Output, name: str, value: Any) -> None:

@@ -85,6 +85,11 @@ class Output:
         """Print a line unchanged, neither cut nor broken."""
         (console or self.screen).print(text, soft_wrap=True)
 
+    def cut(self, text: Text) -> None:
+        """Print one line for people, cut at the width of a terminal."""
+        if not self.is_json:
+            self.screen.print(text, no_wrap=True, overflow="ellipsis", crop=True)
+
     def lines(self, lines: Iterable[str]) -> None:
         """Print lines for people unchanged, fast: a state may have 100,000s of lines."""
         if not self.is_json:

@@ -60,7 +60,7 @@ def record(content: Any) -> Any:
 
 
 def thread(thread_record: ThreadRecord, *, is_whole: bool) -> Shape:
-    """Return the shape of a thread. A listing has no counts and heads: they are null."""
+    """Return the shape of a thread. In a listing, `heads` and `uncertified_count` are null."""
     return {
         "thread_id": thread_record.thread_id,
         "incarnation": thread_record.incarnation,
@@ -73,8 +73,11 @@ def thread(thread_record: ThreadRecord, *, is_whole: bool) -> Shape:
         "retention_s": seconds(thread_record.retention),
         "searchable": thread_record.searchable,
         "heads": dict(thread_record.heads) if is_whole else None,
-        "checkpoint_count": thread_record.checkpoint_count if is_whole else None,
+        "checkpoint_count": thread_record.checkpoint_count,
         "uncertified_count": thread_record.uncertified_count if is_whole else None,
+        "summary": thread_record.summary,
+        "question": record(thread_record.question),
+        "failure": record(thread_record.failure),
     }
 
 
@@ -99,7 +102,10 @@ def manifest_entry(stored: ManifestRecord) -> Shape:
 
 
 def entry(checkpoint_record: CheckpointRecord) -> Shape:
-    """Return the shape of a checkpoint without its state."""
+    """Return the shape of a checkpoint without its state.
+
+    `step` is null unless the checkpoint was read with its step.
+    """
     return {
         "thread_id": checkpoint_record.thread_id,
         "checkpoint_ns": checkpoint_record.checkpoint_ns,
@@ -116,6 +122,7 @@ def entry(checkpoint_record: CheckpointRecord) -> Shape:
         "location": None
         if checkpoint_record.location is None
         else asdict(checkpoint_record.location),
+        "step": record(checkpoint_record.step),
     }
 
 

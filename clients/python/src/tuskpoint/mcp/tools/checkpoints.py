@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import Field
 
+from ..._messages.checkpoints.steps import StepRecord
 from ..._messages.lineage.differences import Change
 from ..._messages.records import CheckpointRecord, DurabilityName
 from ...aio import AsyncClient
@@ -17,10 +19,12 @@ from ..reading import (
     Limit,
     MaxChars,
     cut,
+    failure_text,
     fitting,
     is_deep,
     json_text,
     moment,
+    open_question,
     page,
     parsed,
 )
@@ -41,6 +45,7 @@ from ..results import (
 _FOUND_CHARS = 500
 _METADATA_PART = 4  # metadata may fill a quarter of a result
 _MAX_CHANGES = 1_000
+_MAX_NODES = 20
 
 ThreadId = Annotated[str, Field(description="The thread: one run of an agent.")]
 Namespace = Annotated[
@@ -119,6 +124,10 @@ async def checkpoint_load(
     checkpoint = await client.load(
         thread_id, checkpoint_id or None, checkpoint_ns=checkpoint_ns, view="json"
     )
+    stepped = await client.load(
+        thread_id, checkpoint.checkpoint_id, checkpoint_ns=checkpoint_ns, view="step"
+    )
+    checkpoint = replace(checkpoint, step=stepped.step)
     state = checkpoint.state
     if channel is None and not offset:
         shown, omitted = fitting(state, max_chars)
@@ -150,7 +159,12 @@ async def checkpoint_list(
 ) -> Checkpoints:
     """List the checkpoints of a thread, newest first, without their states."""
     checkpoints = client.list(
-        thread_id, checkpoint_ns=checkpoint_ns, before=before, label=label, limit=limit + 1
+        thread_id,
+        checkpoint_ns=checkpoint_ns,
+        before=before,
+        label=label,
+        limit=limit + 1,
+        view="step",
     )
     entries = [_entry(checkpoint) async for checkpoint in checkpoints]
     if not entries:
@@ -292,6 +306,7 @@ def _entry(checkpoint: CheckpointRecord) -> Entry:
 
 
 def _common(checkpoint: CheckpointRecord) -> dict[str, Any]:
+    step = checkpoint.step or StepRecord()
     return {
         "checkpoint_id": checkpoint.checkpoint_id,
         "checkpoint_ns": checkpoint.checkpoint_ns,
@@ -304,6 +319,9 @@ def _common(checkpoint: CheckpointRecord) -> dict[str, Any]:
         "forked_from": checkpoint.lineage.forked_from or None,
         "rolled_back_from": checkpoint.lineage.rolled_back_from or None,
         "adopted_from": checkpoint.lineage.adopted_from or None,
+        "next_nodes": list(step.next_nodes[:_MAX_NODES]),
+        "question": open_question(step),
+        "failure": failure_text(step.failures[0] if step.failures else None),
     }
 
 

@@ -16,7 +16,17 @@ from ..._messages.history import ThreadEvent
 from ..._messages.reports import StateName, ThreadRecord
 from ...aio import AsyncClient
 from ...errors import NotFound
-from ..reading import PAGE_CHARS, Limit, MaxChars, first, json_text, moment, page, parsed
+from ..reading import (
+    PAGE_CHARS,
+    Limit,
+    MaxChars,
+    failure_text,
+    first,
+    json_text,
+    moment,
+    page,
+    parsed,
+)
 from ..results import (
     AllWaiting,
     Answered,
@@ -178,6 +188,9 @@ def _thread(thread: ThreadRecord) -> Thread:
         agent_id=thread.agent_id,
         state=thread.state,
         checkpoint_id=thread.head_checkpoint_id or None,
+        summary=thread.summary,
+        question=None if thread.question is None else thread.question.text,
+        failure=failure_text(thread.failure),
         created=moment(thread.created),
         updated=moment(thread.updated),
     )
