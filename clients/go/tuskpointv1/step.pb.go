@@ -147,8 +147,8 @@ type Question struct {
 	// ID of the interrupt; empty if the framework gave no ID.
 	InterruptId string `protobuf:"bytes,1,opt,name=interrupt_id,json=interruptId,proto3" json:"interrupt_id,omitempty"`
 	// Node of the task; empty if the server cannot tell. The task path of the
-	// pending write names the node. Without a path, as in LangGraph.js, the server
-	// can tell if the checkpoint starts one node.
+	// pending write names the node. Without a path, the server can tell if the
+	// checkpoint starts one node.
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	// Text of the question, at most 1,024 bytes of UTF-8: the value if the value
 	// is a string; else the first string under `question`, `message`, `prompt`,

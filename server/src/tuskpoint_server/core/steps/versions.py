@@ -163,7 +163,7 @@ def node_of(task_path: str, sends: Mapping[int, str], upcoming: Iterable[str]) -
 
     Args:
         task_path: LangGraph's path of the task, such as `~__pregel_pull, node` or
-            `~__pregel_push, 0000000003, 0000000000`; empty from LangGraph.js.
+            `~__pregel_push, 0000000003, 0000000000`; empty if the framework gives none.
         sends: Nodes of the `Send`s of the task's checkpoint, by position.
         upcoming: Nodes that start at the task's checkpoint.
     """

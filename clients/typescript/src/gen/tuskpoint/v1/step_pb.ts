@@ -112,8 +112,8 @@ export type Question = Message<"tuskpoint.v1.Question"> & {
 
   /**
    * Node of the task; empty if the server cannot tell. The task path of the
-   * pending write names the node. Without a path, as in LangGraph.js, the server
-   * can tell if the checkpoint starts one node.
+   * pending write names the node. Without a path, the server can tell if the
+   * checkpoint starts one node.
    *
    * @generated from field: string node = 2;
    */
