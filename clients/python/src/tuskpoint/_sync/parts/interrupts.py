@@ -54,7 +54,8 @@ class SyncInterrupts(SyncPart):
 
         The answer is stored as a pending write. When a LangGraph agent invokes its graph with
         `None`, `interrupt` returns the answer. Until then another answer replaces the first, unless
-        the checkpoint waits for several answers.
+        the checkpoint waits for several answers. At a checkpoint that is not the latest, the graph
+        uses the answer if it is invoked with `Command(resume={})` and the `checkpoint_id`.
 
         Args:
             thread_id: The thread.
