@@ -36,19 +36,21 @@ async def _fill(target: str) -> None:
     ids = [str(uuid6(clock_seq=0)) for _ in range(CHECKPOINTS)]
     parents = [None, *ids]
     async with AsyncClient(target) as client:
-        for first in range(0, CHECKPOINTS, AT_ONCE):
-            await asyncio.gather(
-                *(
-                    client.save(
-                        "long",
-                        {"n": number},
-                        checkpoint_id=ids[number],
-                        parent=parents[number],
-                        summary=f"step {number} ran",
-                    )
-                    for number in range(first, first + AT_ONCE)
-                )
+
+        async def save(number: int) -> None:
+            await client.save(
+                "long",
+                {"n": number},
+                checkpoint_id=ids[number],
+                parent=parents[number],
+                summary=f"step {number} ran",
             )
+
+        # The timeline is in the order of the saves; calls at the same time have no order.
+        for number in range(ARROWS + 1):
+            await save(number)
+        for first in range(ARROWS + 1, CHECKPOINTS, AT_ONCE):
+            await asyncio.gather(*map(save, range(first, min(first + AT_ONCE, CHECKPOINTS))))
 
 
 @pytest.fixture(scope="module")
