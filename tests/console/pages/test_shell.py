@@ -45,6 +45,13 @@ COVERED = """() => {
     }
     return covered;
 }"""
+# Pixels by which each part of the header reaches over the next part, or over the end of the header.
+OVERLAPS = """(header) => {
+    const parts = [...header.querySelectorAll(".brand, nav a, button")]
+        .map((part) => part.getBoundingClientRect());
+    return parts.map(({right}, index) => right - (parts[index + 1]?.left ?? innerWidth))
+        .filter((over) => over > 0);
+}"""
 # The upper and lower ends of the fields and buttons of the form with a name.
 ENDS = """(form) => [...form.querySelectorAll("input, select, button")]
     .map((control) => control.getBoundingClientRect())
@@ -252,6 +259,19 @@ def test_the_header_the_content_and_the_rows_begin_in_lines(
             "(part) => document.querySelector(part).getBoundingClientRect().right)"
         )
         assert ends[0] == ends[1]
+
+
+def test_the_parts_of_the_header_have_room(look: Look, demo: Any) -> None:
+    look.open("/threads")
+    look.page.locator("a.row").first.wait_for()
+    look.page.evaluate("sessionStorage.setItem('tuskpoint.token', 'a token')")
+    look.page.reload()  # with the button to sign out
+    header = look.page.get_by_role("banner")
+    expect(header.get_by_role("button", name="Sign out")).to_be_visible()
+    for width in range(375, 1281, 5):
+        look.page.set_viewport_size({"width": width, "height": 850})
+        assert header.evaluate(OVERLAPS) == [], width
+        look.fits()
 
 
 def test_one_button_changes_the_theme_and_the_choice_is_kept(look: Look, demo: Any) -> None:
