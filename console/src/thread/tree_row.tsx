@@ -18,17 +18,30 @@ const MOST_LANES = 8; // lanes beyond this number are drawn over the last lane
 const COLOURS = 6;
 const TIGHT = 220; // pixels for a title, marks and chips, below which marks have no texts
 
-/** How the lanes are drawn: the distance from lane to lane, and their whole width, in pixels. */
+/** How the lanes are drawn. */
 export interface Drawing {
+  /** The distance from lane to lane, in pixels. */
   step: number;
-  width: number;
+  /** The last lane of all rows, where titles begin in a column; undefined: after each row's own. */
+  last: number | undefined;
 }
 
 /** Return how the lanes of all rows are drawn in a tree of a width. */
 export function drawingOf(rows: readonly LaneRow[], treeWidth: number): Drawing {
-  const most = rows.reduce((greatest, { lane }) => Math.max(greatest, lane), 0);
-  const step = treeWidth < NARROW ? NARROW_LANE : LANE;
-  return { step, width: Math.min(MOST_LANES, most + 1) * step + 8 };
+  return treeWidth < NARROW
+    ? { step: NARROW_LANE, last: undefined }
+    : { step: LANE, last: rows.reduce((last, { lane }) => Math.max(last, lane), 0) };
+}
+
+/** Return the middle of a lane, in pixels from the left. */
+function placeOf(lane: number, { step }: Drawing): number {
+  return Math.min(lane, MOST_LANES - 1) * step + LANE / 2 + 2;
+}
+
+/** Return the width of the lanes in a row, in pixels. */
+function lanesWidth(row: LaneRow | undefined, drawing: Drawing): number {
+  const own = row ? [row, ...row.passing, ...row.arriving].map(({ lane }) => lane) : [];
+  return placeOf(drawing.last ?? Math.max(0, ...own), drawing) + LANE;
 }
 
 interface RowProps {
@@ -49,13 +62,14 @@ export function RowContent({ entry, above, marks, tookMs, columns, row, lanes, w
   const { checkpoint, checkpointNs, title } = entry;
   const graph = graphName(checkpointNs);
   const named = graph ? `${graph} › ${title}` : title;
-  const room = roomOf(width, lanes.width, columns);
+  const graphWidth = lanesWidth(row, lanes);
+  const room = roomOf(width, graphWidth, columns);
   const isTight = room < TIGHT;
   const used = marks.reduce((sum, { shown }) => sum + markWidth(isTight ? "" : shown), 0);
   return (
     <>
       {columns.clock && <Clock entry={entry} above={above} />}
-      <Lanes row={row} drawing={lanes} entry={entry} />
+      <Lanes row={row} drawing={lanes} width={graphWidth} entry={entry} />
       <span class="tree-title">
         {graph && <span class="tree-graph">{graph} › </span>}
         <span class="tree-name">{oneLine(title, 200)}</span>
@@ -152,19 +166,20 @@ function Figures({ checkpoint, tookMs, columns }: FiguresProps) {
 interface LanesProps {
   row: LaneRow | undefined;
   drawing: Drawing;
+  width: number;
   entry: Entry;
 }
 
-function Lanes({ row, drawing, entry }: LanesProps) {
+function Lanes({ row, drawing, width, entry }: LanesProps) {
   if (!row) {
     return null;
   }
-  const place = (lane: number) => Math.min(lane, MOST_LANES - 1) * drawing.step + LANE / 2 + 2;
+  const place = (lane: number) => placeOf(lane, drawing);
   const x = place(row.lane);
   const middle = ROW / 2;
   const certified = entry.checkpoint.durability === Durability.CERTIFIED;
   return (
-    <svg width={drawing.width} height={ROW} aria-hidden="true" focusable="false">
+    <svg width={width} height={ROW} aria-hidden="true" focusable="false">
       {row.passing.map(({ lane, aside }) => (
         <path key={lane} class={strokeOf(lane, aside)} d={`M${place(lane)} 0V${ROW}`} />
       ))}

@@ -10,11 +10,19 @@ from langgraph.graph import START, MessagesState, StateGraph
 from playwright.sync_api import expect
 
 from tests.console.browser import Look
-from tests.console.conftest import ConsoleServer
+from tests.console.conftest import ConsoleServer, Looking
 from tuskpoint import Client, TuskPointSaver
 
 ROWS = "[role=option][aria-posinset]"
 INSIDE = "\u203a"  # between the node that runs a subgraph and a node of the subgraph
+
+# Pixels between the graph and the title of each row.
+GAPS = """(rows) => rows.map((row) => {
+    const [graph, title] = ["svg", ".tree-title"].map((part) => row.querySelector(part));
+    const drawn = graph.getBBox();
+    return title.getBoundingClientRect().left
+        - graph.getBoundingClientRect().left - drawn.x - drawn.width;
+})"""
 
 
 def rows(look: Look) -> Any:
@@ -40,6 +48,15 @@ def test_the_tree_shows_subgraphs_forks_and_hand_offs(
     look.page.get_by_label("Graph", exact=True).select_option("Graph alone")
     roots = [entry for entry in entries if not entry.checkpoint_ns]
     expect(tree).to_have_attribute("aria-label", f"{len(roots)} checkpoints, newest first")
+
+
+def test_titles_stand_beside_the_graph_on_a_phone(look_at: Looking, demo: Any) -> None:
+    with look_at(width=390) as look:
+        look.open(f"/thread?id={demo.FINISHED}")
+        rows(look).first.wait_for()
+        gaps = rows(look).evaluate_all(GAPS)
+        assert len(gaps) > 10
+        assert 4 <= min(gaps) <= max(gaps) <= 16, gaps
 
 
 def test_a_row_tells_the_step_in_columns(look: Look, demo: Any) -> None:
