@@ -78,7 +78,7 @@ memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints
 .PHONY: test
 test: setup node-modules console-here ## run every check and every test (ARGS='-k NAME' for pytest; REQUIRED=browser fails if that group is skipped)
 	@status=0; \
-	tools/side_by_side.sh pytest -- lint docs clients-here emulators-here frameworks WORKERS=0 || status=$$?; \
+	tools/side_by_side.sh pytest -- lint check-docs clients-here emulators-here frameworks WORKERS=0 || status=$$?; \
 	$(PY) -m tools.skipped_groups $(if $(REQUIRED),--required $(REQUIRED)) || status=$$?; \
 	exit $$status
 
@@ -300,6 +300,11 @@ evidence: env ## measure, and write the results and the pictures into docs/ (hal
 docs: env ## build the pages, and references of the Python client and the contract, as a site in build/site
 	@tools/setup.sh .venv-docs requirements/docs.txt
 	@$(PY) -m tools.pages .venv-docs
+
+.PHONY: check-docs
+check-docs: env ## check all that `make docs` reads, without the HTML
+	@tools/setup.sh .venv-docs requirements/docs.txt
+	@$(PY) -m tools.pages .venv-docs check
 
 # --- releasing ------------------------------------------------------------------------------------
 

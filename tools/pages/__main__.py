@@ -1,8 +1,9 @@
-"""Build the site of the pages and references into build/site.
+"""Build the site of the pages and references into build/site, or only check the pages.
 
-    python -m tools.pages VENV
+    python -m tools.pages VENV [check]
 
-VENV is the environment that has Sphinx. A warning of Sphinx is an error.
+VENV is the environment that has Sphinx. A warning of Sphinx is an error. `check` reads all pages and
+resolves their references, and writes no HTML, which takes most of the time.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from tools.stubs import ROOT, run_buf
 
 SOURCES = ROOT / "build/pages"
 SITE = ROOT / "build/site"
+CHECKED = ROOT / "build/checked"  # stays empty
 CLIENT = ROOT / "clients/python/src/tuskpoint"
 
 
-def main(venv: str) -> int:
-    """Build the site; return the exit status."""
+def main(venv: str, task: str = "build") -> int:
+    """Build or check the site; return the exit status."""
     references = {
         **{f"{staging.PYTHON}/{name}": text for name, text in api.pages(CLIENT).items()},
         **{
@@ -36,14 +38,16 @@ def main(venv: str) -> int:
     except staging.PageError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    shutil.rmtree(SITE, ignore_errors=True)
+    site, builder = (CHECKED, "dummy") if task == "check" else (SITE, "html")
+    shutil.rmtree(site, ignore_errors=True)
     command: list[str | Path] = [Path(venv).absolute() / "bin/python", "-m", "sphinx"]
-    command += ["--builder", "html", "--quiet", "--jobs", "auto", "--fresh-env"]
+    command += ["--builder", builder, "--quiet", "--jobs", "auto", "--fresh-env"]
     command += ["--fail-on-warning", "--nitpicky", "--conf-dir", Path(__file__).parent]
-    command += ["--doctree-dir", ROOT / "build/doctrees", SOURCES, SITE]
+    command += ["--doctree-dir", ROOT / "build/doctrees", SOURCES, site]
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     if code == 0:
-        print(f"{count} pages and {len(references)} of the references: {SITE / 'index.html'}")
+        where = "checked" if task == "check" else SITE / "index.html"
+        print(f"{count} pages and {len(references)} of the references: {where}")
     return code
 
 
