@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,14 +66,18 @@ class Look:
         """Fail if the page has a problem."""
         assert not self.problems, "\n".join(self.problems)
 
-    def accessible(self, part: str = "") -> None:
-        """Fail if axe finds a problem in the page, or in the part that a selector names."""
+    def accessible(self, part: str = "", rules: Sequence[str] = ()) -> None:
+        """Fail if axe finds a problem in the page, or in the part that a selector names.
+
+        `rules`: names of axe's rules; without names, all rules.
+        """
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(AXE.read_text("utf-8"))
         violations: list[dict[str, Any]] = self.page.evaluate(
-            "(part) => axe.run(part || document, {preload: false, resultTypes: ['violations']})"
+            "([part, rules]) => axe.run(part || document, {preload: false,"
+            " resultTypes: ['violations'], ...(rules.length && {runOnly: rules})})"
             ".then(({violations}) => violations)",
-            part,
+            [part, rules],
         )
         told = [
             f"{violation['id']}: {violation['help']}: {node['html'][:200]}"

@@ -6,10 +6,13 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.kit.servers.processes import ROOT
 
@@ -28,12 +31,14 @@ class DemoRun:
 
     Attributes:
         process: The process of `make`.
+        temporary: The folder for temporary files.
         console: The address of the first console.
         target: The address that agents save to on the first server.
         places: What there is to look at, and the address of its page.
     """
 
     process: subprocess.Popen[str]
+    temporary: Path
     console: str = ""
     target: str = ""
     places: dict[str, str] = field(default_factory=dict)
@@ -59,21 +64,50 @@ class DemoRun:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(SECONDS)
 
+    def ends_without_a_trace(self, consoles: Collection[str]) -> None:
+        """End the demo; fail if a console still answers, or a file is left."""
+        assert all(answers(console) for console in consoles)
+        assert [*self.temporary.iterdir()]
+        self.stop()
+        deadline = time.monotonic() + SECONDS
+        while any(answers(console) for console in consoles) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not [console for console in consoles if answers(console)]
+        assert not [*self.temporary.iterdir()]
+
+
+def answers(console: str) -> bool:
+    """Return whether something serves the console at the address."""
+    connection = HTTPConnection(console, timeout=5)
+    try:
+        connection.request("GET", "/")
+        return b"TuskPoint" in connection.getresponse().read()
+    except (HTTPException, ConnectionError):
+        return False
+    finally:
+        connection.close()
+
 
 @contextmanager
-def console_demo(temporary: Path) -> Iterator[DemoRun]:
-    """Run the demo, with a folder of its own for temporary files."""
-    with subprocess.Popen(
-        ["make", "console-demo", "ARGS=--listen 127.0.0.1:0"],
-        cwd=ROOT,
-        env={**ENVIRONMENT, "TMPDIR": str(temporary), "DISPLAY": "", "WAYLAND_DISPLAY": ""},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
+def console_demo() -> Iterator[DemoRun]:
+    """Run the demo, with a folder of its own for temporary files.
+
+    The folder has a short path, because it has sockets.
+    """
+    with (
+        TemporaryDirectory(prefix="demo-") as temporary,
+        subprocess.Popen(
+            ["make", "console-demo", "ARGS=--listen 127.0.0.1:0"],
+            cwd=ROOT,
+            env={**ENVIRONMENT, "TMPDIR": temporary, "DISPLAY": "", "WAYLAND_DISPLAY": ""},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
-            yield DemoRun(process)
+            yield DemoRun(process, Path(temporary))
         finally:
             with suppress(ProcessLookupError):  # ended by the test
                 os.killpg(process.pid, signal.SIGKILL)

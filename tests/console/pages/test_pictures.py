@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import groupby
@@ -20,7 +20,7 @@ from tests.console.browser import Look, looking
 from tests.console.demo_run import READY, DemoRun, console_demo
 from tests.console.pages import album
 from tests.console.pages.album import PICTURES, Picture
-from tests.console.pages.likeness import difference
+from tests.console.pages.likeness import Box, difference
 from tuskpoint import Client
 
 LATER = timedelta(minutes=3.5)  # the changes of half a minute all have the age of 3 minutes
@@ -40,12 +40,11 @@ LEAST_PANEL = 100  # pixels of a panel that are in its picture
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoRun]:
+def demo() -> Iterator[DemoRun]:
     """The demo, with all its threads."""
-    with console_demo(tmp_path_factory.mktemp("demo")) as demo:
+    with console_demo() as demo:
         demo.until(READY)
         yield demo
-        demo.stop()
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +112,10 @@ def test_a_page_looks_as_in_its_picture(
     with opened(studio, demo, picture) as look:
         taken, moving = album.take(look), album.moving_parts(look, picture)
         font = album.font_of(look.page)
-    if pictures:
-        album.keep(taken, picture, font, Path(pictures))
-        return
+        if pictures:
+            album.keep(taken, picture, font, Path(pictures))
+            return
+        notices_what_is_missing(look, picture, taken, moving)
     found = difference(committed(picture, font), taken, moving)
     if found.is_seen:
         taken.save(tmp_path / "taken.png")
@@ -125,24 +125,28 @@ def test_a_page_looks_as_in_its_picture(
         )
 
 
-@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
-def test_what_is_missing_from_a_page_is_noticed(
-    studio: Page, demo: DemoRun, picture: Picture
+def notices_what_is_missing(
+    look: Look, picture: Picture, whole: Image.Image, moving: Sequence[Box]
 ) -> None:
-    with opened(studio, demo, picture) as look:
-        whole, moving = album.take(look), album.moving_parts(look, picture)
-        panels = [
-            panel
-            for panel in look.page.locator(PANELS).all()
-            if (box := panel.bounding_box()) and box["y"] < picture.height - LEAST_PANEL
-        ]
-        assert panels
-        for panel in panels:
-            panel.evaluate("(element) => { element.hidden = true; }")
-            assert difference(whole, album.take(look), moving).is_seen, panel.inner_html()[:200]
-            panel.evaluate("(element) => { element.hidden = false; }")
-        look.page.emulate_media(color_scheme="light" if picture.dark else "dark")
-        assert difference(whole, album.take(look), moving).is_seen
-        for style in look.page.locator("link[rel=stylesheet]").all():
-            style.evaluate("(element) => element.remove()")
-        assert difference(whole, album.take(look), moving).is_seen
+    """Fail if the comparison accepts a page without a panel, its theme or its style sheet."""
+    panels = [
+        panel
+        for panel in look.page.locator(PANELS).all()
+        if (box := panel.bounding_box()) and box["y"] < picture.height - LEAST_PANEL
+    ]
+    assert panels
+    for panel in panels:
+        panel.evaluate("(element) => { element.hidden = true; }")
+        assert difference(whole, album.take(look), moving).is_seen, panel.inner_html()[:200]
+        panel.evaluate("(element) => { element.hidden = false; }")
+    look.page.emulate_media(color_scheme="light" if picture.dark else "dark")
+    assert difference(whole, album.take(look), moving).is_seen
+    for style in look.page.locator("link[rel=stylesheet]").all():
+        style.evaluate("(element) => element.remove()")
+    assert difference(whole, album.take(look), moving).is_seen
+
+
+def test_sigterm_ends_both_servers_and_removes_their_folder(demo: DemoRun) -> None:
+    consoles = {urlsplit(place).netloc for place in demo.places.values()}
+    assert len(consoles) == 2
+    demo.ends_without_a_trace(consoles)
