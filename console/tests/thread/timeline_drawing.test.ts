@@ -67,7 +67,8 @@ test("there is no tick inside a fold", () => {
 function bar(id: string, start: number, end: number, kind: Bar["kind"] = "step"): Bar {
   const fact = {
     ...{ key: id, ns: "", id, parent: undefined, called: false, at: end, origin: "step" as const },
-    ...{ name: id, run: "", next: [], questions: [], failures: [], isRollback: false },
+    ...{ name: id, run: "", next: [], questions: [], failures: [] },
+    ...{ isRollback: false, isStart: false },
   };
   return { fact, row: 0, start, end, kind, torn: undefined, stands: true };
 }

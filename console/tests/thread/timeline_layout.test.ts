@@ -20,6 +20,7 @@ function fact(id: string, at: number, parent?: string, more: Partial<Fact> = {})
     questions: [],
     failures: [],
     isRollback: false,
+    isStart: false,
     ...more,
   };
 }
@@ -142,6 +143,23 @@ test.each<[string, Partial<Fact>, Partial<Fact>]>([
   const layout = layoutOf([first, { ...second, ...before }, { ...third, ...after }]);
   expect(layout.breaks).toEqual([]);
   expect(layout.gaps.map(({ kind }) => kind)).not.toContain("break");
+});
+
+test("checkpoints that a fork copied with their runs, and the run of the fork, are no break", () => {
+  const [first, second, third] = runs as [Fact, Fact, Fact];
+  const copied = { at: 10_000, run: "a" };
+  const facts = [
+    { ...second, ...copied, isStart: true },
+    fact("1a", 0, "/1", { ...called(1), ...planned, ...copied }),
+    fact("1b", 0, "/1", { ...called(2), ...planned, ...copied, run: "c" }),
+    third,
+    fact("2a", 53_000, "1a", { ...reader(1), run: "b" }),
+    fact("2b", 53_000, "1b", { ...reader(2), run: "b" }),
+  ];
+  expect(layoutOf(facts).breaks).toEqual([]);
+  const ended = { ...first, key: "/4", id: "4", parent: "/3", at: 60_000, run: "b", ...planned };
+  const continued = fact("5", 90_000, "4", { run: "d" });
+  expect(layoutOf([...facts, ended, continued]).breaks).toEqual([{ from: 60_000, to: 90_000 }]);
 });
 
 test("a run that saved after the other began did not end", () => {

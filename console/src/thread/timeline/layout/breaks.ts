@@ -3,7 +3,9 @@
  *
  * Facts tell it, or nothing is claimed: a step belongs to another run than its predecessor by the
  * `run_id` of their metadata, the predecessor had next nodes, and the earlier run stopped neither
- * at a question nor at a failure, nor did it save anything after the other run began.
+ * at a question nor at a failure, nor did it save anything after the other run began. The checkpoints
+ * that start a fork or an adopted thread keep the runs of the thread that they were copied from; such
+ * a run ended only if the run saved something here.
  */
 import type { Fact } from "./facts.ts";
 
@@ -18,6 +20,7 @@ export function breaksOf(facts: readonly Fact[]): Break[] {
   const byKey = new Map(facts.map((fact) => [fact.key, fact]));
   const spans = spansOf(facts);
   const explained = stopped(facts, byKey);
+  const copied = facts.reduce((last, { isStart, at }) => (isStart && at > last ? at : last), 0);
   const pairs = new Set<string>();
   return facts.flatMap((fact) => {
     const before = fact.parent === undefined ? undefined : byKey.get(fact.parent);
@@ -30,7 +33,8 @@ export function breaksOf(facts: readonly Fact[]): Break[] {
       before.next.length === 0 ||
       explained.has(before.run) ||
       (fact.origin !== "step" && fact.origin !== "input") ||
-      ended.last > continued.first
+      ended.last > continued.first ||
+      ended.last <= copied
     ) {
       return [];
     }

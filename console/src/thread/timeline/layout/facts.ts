@@ -27,6 +27,8 @@ export interface Fact {
   questions: readonly Question[];
   failures: readonly Failure[];
   isRollback: boolean;
+  /** Whether a fork or an adoption started the thread with this checkpoint. */
+  isStart: boolean;
 }
 
 /** Facts by checkpoint; the page makes a new object for each version of a checkpoint. */
@@ -56,6 +58,7 @@ function read({ checkpoint, checkpointNs, checkpointId, key, parent, aside, titl
     questions: step?.questions ?? [],
     failures: step?.failures ?? [],
     isRollback,
+    isStart: Boolean(lineage?.forkedFrom || lineage?.adoptedFrom),
   };
 }
 
