@@ -24,6 +24,8 @@ export type Consequence = "none" | "changed" | "list-again" | "deleted" | "began
 export class ThreadLog {
   /** Keys of checkpoints that were handed off while the page was open. */
   readonly handedOff = new Set<string>();
+  /** Greatest sequence number that is known to be certified. */
+  certified = 0n;
   private readonly entries = new Map<string, Entry>();
   private sorted: Entry[] | undefined;
   private incarnation = 0n;
@@ -107,6 +109,7 @@ export class ThreadLog {
   }
 
   private certify(seq: bigint): void {
+    this.certified = seq;
     for (const { checkpoint } of this.entries.values()) {
       if (checkpoint.seq <= seq) {
         checkpoint.durability = Durability.CERTIFIED;

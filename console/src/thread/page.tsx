@@ -52,7 +52,7 @@ function ThreadView({ threadId }: { threadId: string }) {
   const thread = useLoad(
     async (signal) => (await threads.getThread({ threadId }, { signal })).thread,
     [threadId],
-    [String(newest), standing],
+    [String(newest), String(log.certified), standing],
   );
   const family = useFamily(threadId, standing === "listing");
   const attention = useMemo(() => attentionOf(all), [all]);

@@ -132,6 +132,7 @@ def test_what_is_saved_appears_and_then_is_certified(look: Look, server: Console
         expect(rows(look).first).to_contain_text("checked")
         client.flush()
         expect(look.page.locator(".knot.certified")).to_have_count(2)
+        expect(look.page.get_by_text("not certified yet")).to_have_count(0)
         client.save("live", {"n": 3}, summary="the third")
         client.prune(["live"])
         expect(rows(look)).to_have_count(1)
