@@ -31,8 +31,15 @@ const ORIGINS: [keyof Lineage, string][] = [
   ["adoptedFrom", "adopted from"],
 ];
 
-/** Return the origins of a checkpoint besides its parent: in words, and as a checkpoint. */
-export function originsOf({ lineage, ref }: Checkpoint): { words: string; from: Ref }[] {
+export interface Origin {
+  words: string;
+  from: Ref;
+  /** Whether `from` may be on another server. */
+  isForeign: boolean;
+}
+
+/** Return the origins of a checkpoint besides its parent. */
+export function originsOf({ lineage, ref }: Checkpoint): Origin[] {
   return ORIGINS.flatMap(([field, words]) => {
     const text = lineage?.[field];
     if (typeof text !== "string" || !text) {
@@ -45,7 +52,7 @@ export function originsOf({ lineage, ref }: Checkpoint): { words: string; from: 
       checkpointNs: ref?.checkpointNs ?? "",
       checkpointId: text.slice(colon + 1),
     };
-    return [{ words, from }];
+    return [{ words, from, isForeign: field === "adoptedFrom" }];
   });
 }
 

@@ -79,16 +79,20 @@ function Facts({ checkpoint, tookMs }: Omit<HeadingProps, "title">) {
           "no parent"
         )}
       </span>
-      {originsOf(checkpoint).map(({ words, from }) => (
-        <span key={words}>
-          {words} <a href={checkpointLink(from)}>{oneLine(from.threadId, 60)}</a>{" "}
-          <Identifier
-            id={from.checkpointId}
-            what={`the ID that it was ${words}`}
-            href={checkpointLink(from)}
-          />
-        </span>
-      ))}
+      {originsOf(checkpoint).map(({ words, from, isForeign }) => {
+        const name = oneLine(from.threadId, 60);
+        const href = checkpointLink(from);
+        return (
+          <span key={words}>
+            {words} {isForeign ? name : <a href={href}>{name}</a>}{" "}
+            <Identifier
+              id={from.checkpointId}
+              what={`the ID that it was ${words}`}
+              {...(isForeign ? {} : { href })}
+            />
+          </span>
+        );
+      })}
     </p>
   );
 }

@@ -1,8 +1,8 @@
 /** The origins and descendants of a thread: forks, rollbacks, hand-offs in and out. */
 
 import { base64Decode } from "@bufbuild/protobuf/wire";
-import { ConnectError } from "@connectrpc/connect";
-import type { CheckpointRef } from "@contract/checkpoint_pb.js";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { type CheckpointRef, View } from "@contract/checkpoint_pb.js";
 import { EventKind } from "@contract/history_service_pb.js";
 import { LineageKind, type LineageStep } from "@contract/thread_service_pb.js";
 import { ErrorInfoSchema } from "@google/rpc/error_details_pb.js";
@@ -14,7 +14,8 @@ import { Icon } from "../parts/icon.tsx";
 import { When } from "../parts/labels.tsx";
 import { ProblemNote } from "../parts/problem.tsx";
 import { quoted } from "../proof/commands.ts";
-import { history, threads } from "../server/calls.ts";
+import { checkpoints, history, threads } from "../server/calls.ts";
+import { onlyCheckpoint } from "../server/checkpoints.ts";
 import { type Loaded, useLoad } from "../server/loading.ts";
 import { count, oneLine, short } from "../words.ts";
 import { keyOf } from "./log.ts";
@@ -29,6 +30,8 @@ export interface Family {
   descendants: LineageStep[];
   /** Keys of checkpoints that were handed off, as far back as the server keeps events. */
   handedOff: Set<string>;
+  /** The oldest known ancestor, if this server does not have that checkpoint. */
+  missing: CheckpointRef | undefined;
 }
 
 /** Load the family of a thread, and reload it after an action or when `version` changes. */
@@ -40,10 +43,25 @@ export function useFamily(threadId: string, version: unknown): Loaded<Family> {
         handOffs(threadId, signal),
       ]);
       const { ancestors, descendants } = lineage;
-      return { threadId, ancestors, descendants, handedOff };
+      const oldest = ancestors[0]?.from;
+      const missing = oldest && (await isHere(oldest, signal)) ? undefined : oldest;
+      return { threadId, ancestors, descendants, handedOff, missing };
     },
     [threadId, version, done.value],
   );
+}
+
+/** Return whether this server has a checkpoint: an adopted one may come from another server. */
+async function isHere(ref: CheckpointRef, signal: AbortSignal): Promise<boolean> {
+  try {
+    await onlyCheckpoint(checkpoints.loadCheckpoint({ ref, view: View.ENTRY }, { signal }));
+    return true;
+  } catch (error) {
+    if (ConnectError.from(error).code === Code.NotFound) {
+      return false;
+    }
+    throw error;
+  }
 }
 
 /** Return the past hand-offs from the thread's events, up to the first silence. */
@@ -109,13 +127,13 @@ const VERBS: Record<LineageKind, [string, IconNode]> = {
 };
 
 /** Where a thread was forked or adopted from, in a few words; empty: it began here. */
-export function Origin({ threadId, family }: { threadId: string; family: Family | undefined }) {
-  const origin = family?.ancestors.findLast(
-    ({ from, to }) => to?.threadId === threadId && from?.threadId !== threadId,
+export function Origin({ family }: { family: Family }) {
+  const origin = family.ancestors.findLast(
+    ({ from, to }) => to?.threadId === family.threadId && from?.threadId !== family.threadId,
   );
   return origin ? (
     <span>
-      {VERBS[origin.kind][0]} <Place reference={origin.from} here={threadId} isShort />
+      {VERBS[origin.kind][0]} <Place reference={origin.from} family={family} isShort />
     </span>
   ) : null;
 }
@@ -133,10 +151,10 @@ export function FamilyCard({ threadId, family }: { threadId: string; family: Loa
       <h2>Forks, rollbacks and hand-offs</h2>
       <ul>
         {data.ancestors.slice(-MOST).map((step) => (
-          <Step key={stepKey(step)} step={step} here={threadId} />
+          <Step key={stepKey(step)} step={step} family={data} />
         ))}
         {data.descendants.slice(0, MOST).map((step) => (
-          <Step key={stepKey(step)} step={step} here={threadId} />
+          <Step key={stepKey(step)} step={step} family={data} />
         ))}
       </ul>
       {Math.max(data.ancestors.length, data.descendants.length) > MOST && (
@@ -162,13 +180,14 @@ function stepKey(step: LineageStep): string {
   return `${step.to?.threadId} ${step.to?.checkpointId}`;
 }
 
-function Step({ step, here }: { step: LineageStep; here: string }) {
+function Step({ step, family }: { step: LineageStep; family: Family }) {
   const [verb, icon] = VERBS[step.kind];
   return (
     <li class="family-step">
       <Icon of={icon} />
       <span>
-        <Place reference={step.to} here={here} /> {verb} <Place reference={step.from} here={here} />
+        <Place reference={step.to} family={family} /> {verb}{" "}
+        <Place reference={step.from} family={family} />
       </span>
       <span class="quiet">
         <When time={step.createTime} />
@@ -179,18 +198,21 @@ function Step({ step, here }: { step: LineageStep; here: string }) {
 
 interface PlaceProps {
   reference: CheckpointRef | undefined;
-  here: string;
+  family: Family;
   /** Whether only the thread is named. */
   isShort?: boolean;
 }
 
-function Place({ reference, here, isShort = false }: PlaceProps) {
+function Place({ reference, family, isShort = false }: PlaceProps) {
   if (!reference) {
     return <span class="quiet">another server</span>;
   }
   const { threadId, checkpointNs, checkpointId } = reference;
-  const thread = threadId === here ? "this thread" : oneLine(threadId, 60);
+  const thread = threadId === family.threadId ? "this thread" : oneLine(threadId, 60);
   const name = checkpointId && !isShort ? `${thread} at ${short(checkpointId)}` : thread;
+  if (reference === family.missing) {
+    return <span>{name}</span>;
+  }
   const href = checkpointId
     ? checkpointLink({ threadId, checkpointNs, checkpointId })
     : threadLink(threadId);

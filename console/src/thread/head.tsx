@@ -35,13 +35,13 @@ export function Head(props: HeadProps) {
   );
 }
 
-function Facts({ threadId, thread, entries, family, following }: HeadProps) {
+function Facts({ thread, entries, family, following }: HeadProps) {
   const wholeTime = useMemo(() => wholeTimeMs(entries), [entries]);
   const tokens = useMemo(() => tokensOf(entries), [entries]);
   return (
     <span class="thread-facts">
       {thread?.agentId && <span>agent {oneLine(thread.agentId)}</span>}
-      <Origin threadId={threadId} family={family} />
+      {family && <Origin family={family} />}
       <span>{counted(entries.length, "checkpoint")}</span>
       {wholeTime !== undefined && (
         <span title="From the first to the last save, with all pauses">{duration(wholeTime)}</span>

@@ -18,7 +18,7 @@ function bytes(json: Json): Uint8Array<ArrayBuffer> {
 }
 
 type Fields = Partial<Pick<Checkpoint, "metadataJson">> & {
-  lineage?: { forkedFrom: string };
+  lineage?: { forkedFrom?: string; adoptedFrom?: string };
 };
 
 function checkpoint(fields: Fields): Checkpoint {
@@ -39,10 +39,12 @@ test("metadata that is not JSON is told, and nothing is taken from it", () => {
 });
 
 test("origins are the checkpoints that lineage names", () => {
-  const lineage = { forkedFrom: "a:b:1f0" };
-  expect(originsOf(checkpoint({ lineage }))).toEqual([
-    { words: "forked from", from: { threadId: "a:b", checkpointNs: "", checkpointId: "1f0" } },
+  const from = { threadId: "a:b", checkpointNs: "", checkpointId: "1f0" };
+  const origins = (lineage: Fields["lineage"] & object) => originsOf(checkpoint({ lineage }));
+  expect(origins({ forkedFrom: "a:b:1f0" })).toEqual([
+    { words: "forked from", from, isForeign: false },
   ]);
+  expect(origins({ adoptedFrom: "a:b:1f0" })).toMatchObject([{ from, isForeign: true }]);
   expect(originsOf(checkpoint({}))).toEqual([]);
 });
 

@@ -59,6 +59,22 @@ def test_titles_stand_beside_the_graph_on_a_phone(look_at: Looking, demo: Any) -
         assert 4 <= min(gaps) <= max(gaps) <= 16, gaps
 
 
+def test_an_origin_is_a_link_only_on_the_server_that_has_the_origin(
+    look: Look, client: Client
+) -> None:
+    client.save("draft", {"n": 1})
+    client.adopt(client.handoff("draft", to_agent="editor"), "adopted")
+    main = look.page.get_by_role("main")
+    family = look.page.get_by_role("region", name="Family")
+    for links in (1, 0):
+        look.open("/thread?id=adopted")
+        expect(family).to_contain_text("adopted from draft at")
+        expect(look.page.locator(".thread-facts")).to_contain_text("adopted from draft")
+        expect(main.get_by_role("link", name="draft", exact=True)).to_have_count(links)
+        expect(family.get_by_role("link", name="draft at")).to_have_count(links)
+        client.delete("draft")
+
+
 def test_a_row_tells_the_step_in_columns(look: Look, demo: Any) -> None:
     look.open(f"/thread?id={demo.FINISHED}")
     approve = rows(look).filter(has_text="approve").first
