@@ -145,7 +145,7 @@ test.each<[string, Partial<Fact>, Partial<Fact>]>([
   expect(layout.gaps.map(({ kind }) => kind)).not.toContain("break");
 });
 
-test("checkpoints that a fork copied with their runs, and the run of the fork, are no break", () => {
+test("checkpoints that a fork copied with their runs, and the run of the fork, make no break", () => {
   const [first, second, third] = runs as [Fact, Fact, Fact];
   const copied = { at: 10_000, run: "a" };
   const facts = [

@@ -45,7 +45,7 @@ COVERED = """() => {
     }
     return covered;
 }"""
-# Pixels by which each part of the header reaches over the next part, or over the end of the header.
+# For each part of the header: the pixels that the part reaches over the next part, or over the end.
 OVERLAPS = """(header) => {
     const parts = [...header.querySelectorAll(".brand, nav a, button")]
         .map((part) => part.getBoundingClientRect());
