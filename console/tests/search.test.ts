@@ -34,13 +34,14 @@ test("pieces put together are the text", () => {
 test("an excerpt has the first word that matches", () => {
   const text = `${"before ".repeat(100)}refund${" after".repeat(100)}`;
   const cut = excerpt(text, "refund", 80);
-  expect(cut).toContain("refund");
   expect(cut.length).toBe(82);
   expect(cut.startsWith("…") && cut.endsWith("…")).toBe(true);
+  expect(cut.indexOf("refund")).toBe(13);
   expect(excerpt("short", "refund", 80)).toBe("short");
   expect(excerpt(text, "absent", 80).startsWith("before")).toBe(true);
-  expect(cut.indexOf("refund")).toBe(21);
-  expect(excerpt(`${"a ".repeat(90)}refund`, "refund", 80)).toBe(`…${"a ".repeat(37)}refund`);
+  expect(excerpt(`${"a ".repeat(90)}refund`, "refund", 80)).toBe(`…${"a ".repeat(6)}refund`);
+  expect(excerpt("near the refund", "refund", 80)).toBe("near the refund");
+  expect(excerpt("", "refund", 80)).toBe("");
 });
 
 test("an address names a question, and what it cannot be is left out", () => {

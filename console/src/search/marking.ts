@@ -7,6 +7,8 @@ export interface Piece {
 
 const WORD = /[\p{L}\p{N}]+/gu;
 const SHORTEST_STEM = 4; // letters that two forms of a word must share
+const NEAR = 20; // characters before a match that an excerpt does not cut off
+const LEAD = 12; // characters before a match that an excerpt has otherwise
 const LONGEST_ENDING = 3; // letters in which two forms of a word may differ at the end
 
 /**
@@ -35,20 +37,17 @@ export function pieces(text: string, query: string): Piece[] {
   return parts;
 }
 
-/** Return a part of a long text around the first matching word; a short text is returned whole. */
+/** Return whether a text has a word that matches the query. */
+export function isMarked(text: string, query: string): boolean {
+  return pieces(text, query).some(({ marked }) => marked);
+}
+
+/** Return at most `longest` characters of a text, from just before the first matching word on. */
 export function excerpt(text: string, query: string, longest: number): string {
-  if (text.length <= longest) {
-    return text;
-  }
-  const wanted = words(query);
-  let first = 0;
-  for (const { 0: word, index } of text.matchAll(WORD)) {
-    if (wanted.some((one) => isForm(one, bare(word)))) {
-      first = index;
-      break;
-    }
-  }
-  const begin = Math.max(0, Math.min(first - Math.floor(longest / 4), text.length - longest));
+  const [before] = pieces(text, query);
+  const first = before && !before.marked ? before.text.length : 0;
+  // Of a text without a match, the first piece is everything.
+  const begin = first > NEAR && first < text.length ? first - LEAD : 0;
   const end = begin + longest;
   return `${begin > 0 ? "…" : ""}${text.slice(begin, end)}${end < text.length ? "…" : ""}`;
 }

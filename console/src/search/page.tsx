@@ -3,7 +3,6 @@ import type { SearchCheckpointsResponse } from "@contract/search_service_pb.js";
 import { useLocation } from "preact-iso";
 import { searchLink } from "../links.ts";
 import { Empty, Loading, Note, ProblemNote } from "../parts/problem.tsx";
-import { Rows } from "../parts/rows.tsx";
 import { Title } from "../parts/title.tsx";
 import { admin, search } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
@@ -11,7 +10,7 @@ import { counted, oneLine } from "../words.ts";
 import { leftOut, metricText, modeText } from "./answer.ts";
 import { filterOf, objection, type Question, questionOf, requestOf } from "./asking.ts";
 import { SearchForm } from "./form.tsx";
-import { Result } from "./result.tsx";
+import { ResultTable } from "./result.tsx";
 import "./page.css";
 
 export default function SearchPage() {
@@ -74,7 +73,7 @@ function Answer({ question }: { question: Question }) {
     return wrong ? null : <Advice />;
   }
   return (
-    <section class="card" aria-label="Results" aria-busy={loading}>
+    <section aria-label="Results" aria-busy={loading}>
       {problem && <ProblemNote problem={problem} retry={reload} />}
       {!data && !problem && <Loading what="results" />}
       {data && <Found answer={data} question={question} onAgain={reload} />}
@@ -106,16 +105,7 @@ function Found({ answer, question, onAgain }: FoundProps) {
       <LeftOutList answer={answer} limit={Number(question.limit)} onAgain={onAgain} />
       {results.length === 0 && <Nothing question={question} />}
       {results.length > 0 && (
-        <Rows label="Checkpoints, nearest first">
-          {results.map((result) => (
-            <Result
-              key={`${result.ref?.threadId} ${result.ref?.checkpointNs} ${result.ref?.checkpointId}`}
-              result={result}
-              words={question.q}
-              metric={answer.metric}
-            />
-          ))}
-        </Rows>
+        <ResultTable results={results} words={question.q} metric={answer.metric} />
       )}
     </>
   );

@@ -1,69 +1,101 @@
-/** One checkpoint of the results: its words marked, and more details on demand. */
+/** The results in one table: a line for each checkpoint, with the searched words marked. */
 import { View } from "@contract/checkpoint_pb.js";
 import type { SearchResult } from "@contract/search_service_pb.js";
-import { useState } from "preact/hooks";
-import { checkpointLink, threadLink } from "../links.ts";
-import { type Json, JsonTree } from "../parts/json/json_tree.tsx";
-import { Badge, Identifier, When } from "../parts/labels.tsx";
-import { Loading, ProblemNote } from "../parts/problem.tsx";
+import { GitCommitHorizontal } from "lucide";
+import { metadataOf } from "../checkpoint/describe.ts";
+import { graphName, titleOf } from "../checkpoint/step_title.ts";
+import { checkpointLink } from "../links.ts";
+import { Icon } from "../parts/icon.tsx";
+import { When } from "../parts/labels.tsx";
+import { Rows } from "../parts/rows.tsx";
 import { checkpoints } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
-import { moment, oneLine, visible } from "../words.ts";
-import { excerpt, pieces } from "./marking.ts";
+import { Unseen } from "../threads/table.tsx";
+import { oneLine, visible } from "../words.ts";
+import { excerpt, isMarked, pieces } from "./marking.ts";
 
-const EXCERPT = 280; // characters of the text that are shown at first
+const EXCERPT = 200; // characters of the text in a row
+const TOOLTIP = 2000;
+const PARTIAL = "Only the latest part of the text is indexed.";
 
-interface ResultProps {
-  result: SearchResult;
+interface ResultTableProps {
+  results: readonly SearchResult[];
   /** The searched words. */
   words: string;
   metric: string;
 }
 
-export function Result({ result, words, metric }: ResultProps) {
+export function ResultTable({ results, words, metric }: ResultTableProps) {
+  return (
+    <div class="card thread-table">
+      <div class="thread-columns" aria-hidden="true">
+        <span>Thread</span>
+        <span>What ran, and the text that matches</span>
+        <span>Agent</span>
+        <span class="number">Distance</span>
+        <span class="number">Step</span>
+        <span class="number">Saved</span>
+      </div>
+      <Rows label="Checkpoints, nearest first">
+        {results.map((result) => (
+          <Result
+            key={`${result.ref?.threadId} ${result.ref?.checkpointNs} ${result.ref?.checkpointId}`}
+            {...{ result, words, metric }}
+          />
+        ))}
+      </Rows>
+    </div>
+  );
+}
+
+interface ResultProps extends Omit<ResultTableProps, "results"> {
+  result: SearchResult;
+}
+
+function Result({ result, words, metric }: ResultProps) {
   const { threadId = "", checkpointNs = "", checkpointId = "" } = result.ref ?? {};
   const ref = { threadId, checkpointNs, checkpointId };
-  const [open, setOpen] = useState(false);
-  const title = result.summary || result.content;
+  const { data } = useLoad(
+    async (signal) =>
+      (await checkpoints.getCheckpoint({ ref, view: View.STEP }, { signal })).checkpoint,
+    [ref],
+  );
+  const graph = graphName(checkpointNs);
+  const title = data ? titleOf(data) : "";
+  const texts = [result.content, result.summary].filter(Boolean);
+  const text = texts.find((one) => isMarked(one, words)) ?? texts[0] ?? "";
+  const told = visible(excerpt(text, words, TOOLTIP)) + (result.truncated ? `\n\n${PARTIAL}` : "");
   return (
-    <li class="result">
+    <li>
       <a class="row" href={checkpointLink(ref)}>
-        <span class="row-name">
-          {title ? (
-            <Marked text={oneLine(title, EXCERPT)} words={words} />
-          ) : (
-            <span class="quiet">without summary</span>
-          )}
+        <span class="thread-name" title={visible(threadId)}>
+          {oneLine(threadId)}
         </span>
-        <span class="row-side result-distance" title={`Distance (${metric}); smaller is nearer`}>
-          distance {result.distance.toFixed(4)}
+        <span class="thread-reason" title={told}>
+          <Icon of={GitCommitHorizontal} />
+          {title && text !== title && (
+            <span class="result-title">{graph ? `${graph} › ${title}` : title}</span>
+          )}
+          <span class="thread-text">
+            {text ? (
+              <Marked text={oneLine(excerpt(text, words, EXCERPT))} words={words} />
+            ) : (
+              "No text."
+            )}
+          </span>
+          {result.truncated && <Unseen> {PARTIAL}</Unseen>}
+        </span>
+        <span class="thread-agent">{oneLine(data?.agentId ?? "")}</span>
+        <span class="number quiet" title={`Distance (${metric}); smaller is nearer`}>
+          <Unseen>distance </Unseen>
+          {result.distance.toFixed(4)}
+        </span>
+        <span class="number quiet">{data && oneLine(metadataOf(data).step, 6)}</span>
+        <span class="number thread-age">
+          <Unseen>saved </Unseen>
+          <When time={data?.createTime} short />
         </span>
       </a>
-      <div class="result-more">
-        {result.summary && result.content && !open && (
-          <p class="result-text">
-            <Marked
-              text={oneLine(excerpt(result.content, words, EXCERPT), 2 * EXCERPT)}
-              words={words}
-            />
-          </p>
-        )}
-        <p class="result-place">
-          <span>
-            thread <a href={threadLink(threadId)}>{oneLine(threadId, 80)}</a>
-          </span>
-          {checkpointNs && <span>graph {oneLine(checkpointNs, 80)}</span>}
-          <span>
-            checkpoint{" "}
-            <Identifier id={checkpointId} what="checkpoint ID" href={checkpointLink(ref)} />
-          </span>
-          {result.truncated && <Badge kind="warn">indexed in part</Badge>}
-          <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>
-            details<span class="unseen"> of {oneLine(title, 60) || checkpointId}</span>
-          </button>
-        </p>
-        {open && <More result={result} words={words} />}
-      </div>
     </li>
   );
 }
@@ -76,63 +108,4 @@ function Marked({ text, words }: { text: string; words: string }) {
       )}
     </>
   );
-}
-
-/** Details that are loaded and shown on demand. */
-function More({ result, words }: { result: SearchResult; words: string }) {
-  const ref = result.ref;
-  const { data, problem, reload } = useLoad(
-    async (signal) => {
-      const request = { ...(ref ? { ref } : {}), view: View.ENTRY };
-      return (await checkpoints.getCheckpoint(request, { signal })).checkpoint;
-    },
-    [ref?.threadId, ref?.checkpointNs, ref?.checkpointId],
-  );
-  return (
-    <div class="result-details">
-      {problem && <ProblemNote problem={problem} retry={reload} />}
-      {!data && !problem && <Loading what="the checkpoint" />}
-      {data && (
-        <dl class="facts">
-          <dt>Saved</dt>
-          <dd>
-            {data.createTime && moment(data.createTime)} (<When time={data.createTime} />)
-          </dd>
-          {data.label && (
-            <>
-              <dt>Label</dt>
-              <dd>{oneLine(data.label)}</dd>
-            </>
-          )}
-          {data.agentId && (
-            <>
-              <dt>Agent</dt>
-              <dd>{oneLine(data.agentId)}</dd>
-            </>
-          )}
-        </dl>
-      )}
-      <JsonTree name="metadata" value={metadataOf(result.metadataJson)} />
-      {result.truncated && (
-        <p class="quiet">
-          The new part of its state has more text than the index takes. Only the latest part, below,
-          was searched: open the checkpoint to see all of it.
-        </p>
-      )}
-      {result.content && (
-        <p class="result-text whole">
-          <Marked text={visible(result.content)} words={words} />
-        </p>
-      )}
-    </div>
-  );
-}
-
-function metadataOf(bytes: Uint8Array): Json {
-  const text = new TextDecoder().decode(bytes) || "{}";
-  try {
-    return JSON.parse(text) as Json;
-  } catch {
-    return text; // text that is not JSON is shown unchanged
-  }
 }

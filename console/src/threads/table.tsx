@@ -102,7 +102,8 @@ function ThreadRow({ thread, words }: { thread: Thread; words: string }) {
   );
 }
 
-function Unseen({ children }: { children: ComponentChildren }) {
+/** Words for screen readers alone: they name what a column shows. */
+export function Unseen({ children }: { children: ComponentChildren }) {
   return <span class="unseen">{children}</span>;
 }
 

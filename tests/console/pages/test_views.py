@@ -207,8 +207,14 @@ def test_a_search_says_how_near_and_what_was_left_out(look: Look, demo: Any) -> 
     results = look.page.get_by_role("region", name="Results")
     expect(results).to_contain_text("distance")
     result = results.locator("a.row").first
-    title = result.locator(".row-name").inner_text()
-    result.click()
+    expect(result.locator(".thread-name")).to_contain_text("briefing-")
+    expect(result.locator(".thread-agent")).to_have_text("planner")
+    expect(result.locator("mark").first).to_be_visible()
+    look.page.get_by_role("heading", level=1).click()  # a field has no keys
+    look.page.keyboard.press("j")
+    expect(result).to_be_focused()
+    title = result.locator(".result-title").inner_text()
+    look.page.keyboard.press("Enter")
     heading = panel(look).get_by_role("heading", level=2)
     expect(heading).to_be_visible()
     assert heading.inner_text() in title
