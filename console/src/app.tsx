@@ -25,7 +25,7 @@ import ProofPage from "./proof/page.tsx";
 import SearchPage from "./search/page.tsx";
 import { refused, signIn, token } from "./server/session.ts";
 import SnapshotsPage from "./snapshots/page.tsx";
-import { type Theme, theme } from "./theme.ts";
+import { after, type Theme, theme } from "./theme.ts";
 import ThreadPage from "./thread/page.tsx";
 import { ThreadsPage } from "./threads/page.tsx";
 
@@ -92,20 +92,15 @@ function Tab({ page: { name, href, icon, below } }: { page: PageName }) {
   );
 }
 
-const THEMES: Record<Theme, { icon: IconNode; next: Theme }> = {
-  system: { icon: Monitor, next: "light" },
-  light: { icon: Sun, next: "dark" },
-  dark: { icon: Moon, next: "system" },
-};
+const THEMES: Record<Theme, IconNode> = { system: Monitor, light: Sun, dark: Moon };
 
 function ThemeChoice() {
-  const { icon, next } = THEMES[theme.value];
+  const next = after(theme.value);
   const change = () => {
     theme.value = next;
   };
-  return (
-    <IconButton of={icon} label={`Theme: ${theme.value}; change to ${next}`} onClick={change} />
-  );
+  const label = `Theme: ${theme.value}; change to ${next}`;
+  return <IconButton of={THEMES[theme.value]} label={label} onClick={change} />;
 }
 
 /** Asks for a token over the page, which stays unchanged behind the dialog. */

@@ -10,6 +10,13 @@ function stored(): Theme {
   return text === "light" || text === "dark" ? text : "system";
 }
 
+/** Return the theme after a theme, for a button: first the theme that differs from the system's. */
+export function after(theme: Theme): Theme {
+  const isDark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const other = isDark ? "light" : "dark";
+  return theme === "system" ? other : theme === other ? (isDark ? "dark" : "light") : "system";
+}
+
 export const theme = signal<Theme>(stored());
 
 effect(() => {

@@ -62,7 +62,7 @@ test("pages list what failed first, and nothing twice", () => {
 
 test("an outcome is good only if everything was compared", () => {
   const good = outcomeOf(logOf(), total({ ok: true, passed: 3n }));
-  expect(good).toMatchObject({ kind: "good", title: "3 of 3 checkpoints verified", flush: false });
+  expect(good).toMatchObject({ kind: "good", title: "3 of 3 hashes verified", flush: false });
 
   const waits = outcomeOf(
     logOf(verdict("1", Verdict.UNVERIFIED)),

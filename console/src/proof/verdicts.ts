@@ -112,22 +112,20 @@ export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
       flush: false,
     };
   }
-  return { kind: "good", title: verified(passed), sentences, flush: false };
+  return { kind: "good", title: verified(passed, passed), sentences, flush: false };
 }
 
-/** Return the title of a run in which every checkpoint passed. */
-function verified(passed: bigint): string {
-  return `${count(passed)} of ${counted(passed, "checkpoint")} verified`;
+function verified(passed: bigint, all: bigint): string {
+  return `${count(passed)} of ${counted(all, "hash", "hashes")} verified`;
 }
 
 /** Return the outcome in a few words, such as "53 of 53 hashes verified". */
 export function sealText({ kind, title }: Outcome, total: VerificationTotal): string {
   const { passed, failed, unverified } = total;
-  const all = passed + failed + unverified;
-  const hashes = `${count(passed)} of ${counted(all, "hash", "hashes")} verified`;
+  const hashes = verified(passed, passed + failed + unverified);
   switch (kind) {
     case "good":
-      return hashes;
+      return title;
     case "bad":
       return `${title}: ${hashes}`;
     case "warn":

@@ -17,9 +17,21 @@ export interface Attention {
   place: Entry;
 }
 
+function headOf(entries: readonly Entry[]): Entry | undefined {
+  return entries.find(({ checkpointNs }) => checkpointNs === "");
+}
+
+/** Return whether the questions of the head are answered, so that the run can continue. */
+export function isAnswered(entries: readonly Entry[]): boolean {
+  const { questions = [], nextNodes = [] } = headOf(entries)?.checkpoint.step ?? {};
+  return (
+    questions.length > 0 && nextNodes.length > 0 && questions.every(({ answered }) => answered)
+  );
+}
+
 /** Return what a thread needs a person for, by its checkpoints, newest first. */
 export function attentionOf(entries: readonly Entry[]): Attention | undefined {
-  const head = entries.find(({ checkpointNs }) => checkpointNs === "");
+  const head = headOf(entries);
   const step = head?.checkpoint.step;
   if (!head || !step) {
     return undefined;

@@ -1,15 +1,15 @@
 /** The head of a thread's page: the thread in one line, and what it needs a person for. */
-import type { Thread } from "@contract/thread_pb.js";
+import { type Thread, ThreadState } from "@contract/thread_pb.js";
 import { CircleX, MessageCircleQuestionMark } from "lucide";
 import { useMemo } from "preact/hooks";
 import { ThreadActions } from "../actions/threads/thread_actions.tsx";
 import { ending } from "../checkpoint/failures.ts";
 import { checkpointLink } from "../links.ts";
 import { Icon } from "../parts/icon.tsx";
-import { State, When } from "../parts/labels.tsx";
+import { Badge, State, When } from "../parts/labels.tsx";
 import { Title } from "../parts/title.tsx";
 import { count, counted, duration, oneLine } from "../words.ts";
-import type { Attention } from "./attention.ts";
+import { type Attention, isAnswered } from "./attention.ts";
 import { type Family, Origin } from "./family.tsx";
 import { tokensOf, wholeTimeMs } from "./figures.ts";
 import type { Following } from "./following.ts";
@@ -24,13 +24,17 @@ interface HeadProps {
 }
 
 export function Head(props: HeadProps) {
-  const { threadId, thread } = props;
+  const { threadId, thread, entries } = props;
   return (
     <div class="page-head">
       <Title text={oneLine(threadId)} />
-      {thread && <State state={thread.state} />}
-      <Facts {...props} />
+      {thread?.state === ThreadState.IDLE && isAnswered(entries) ? (
+        <Badge kind="good">answered, ready to continue</Badge>
+      ) : (
+        thread && <State state={thread.state} />
+      )}
       <ThreadActions threadId={threadId} thread={thread} />
+      <Facts {...props} />
     </div>
   );
 }

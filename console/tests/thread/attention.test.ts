@@ -2,7 +2,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { CheckpointSchema } from "@contract/checkpoint_pb.js";
 import type { StepSchema } from "@contract/step_pb.js";
 import { expect, test } from "vitest";
-import { attentionOf, continuedIn } from "../../src/thread/attention.ts";
+import { attentionOf, continuedIn, isAnswered } from "../../src/thread/attention.ts";
 import { tokensOf, wholeTimeMs } from "../../src/thread/figures.ts";
 import { keyOf, ThreadLog } from "../../src/thread/log.ts";
 
@@ -42,6 +42,17 @@ test("the open questions of the head need a person", () => {
   const attention = attentionOf(entries({ id: "1" }, { id: "2", step: { questions } }));
   expect(attention).toMatchObject({ kind: "question", where: "b", text: "which?", others: 1 });
   expect(attentionOf(entries({ id: "1", step: { questions } }, { id: "2" }))).toBeUndefined();
+});
+
+test("a run can continue once all questions of the head are answered", () => {
+  const answered = { text: "which?", answered: true };
+  const nextNodes = ["pay"];
+  const of = (step: Saved["step"]) => isAnswered(entries({ id: "1", ...(step ? { step } : {}) }));
+  expect(of({ questions: [answered], nextNodes })).toBe(true);
+  expect(of({ questions: [answered, { text: "when?" }], nextNodes })).toBe(false);
+  expect(of({ questions: [answered] })).toBe(false);
+  expect(of({ nextNodes })).toBe(false);
+  expect(isAnswered([])).toBe(false);
 });
 
 test("a failure in a subgraph leads to the innermost checkpoint at which a task failed", () => {

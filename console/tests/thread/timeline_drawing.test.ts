@@ -123,6 +123,7 @@ test("marks without room are one, and the most important is first", () => {
   expect(near.clusters.map(({ x, marks: all }) => [x, all.map(({ text }) => text)])).toEqual([
     [100, ["failed", "label"]],
   ]);
+  expect(near.pieces.map(({ isMarked }) => isMarked)).toEqual([true, false]);
   const far = piecesOf(row(bars), marks, sight(1000, 1000, 10), 0);
   expect(far.clusters.map(({ x }) => x)).toEqual([1000, 1050]);
 });

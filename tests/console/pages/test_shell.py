@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import expect
@@ -274,21 +274,24 @@ def test_the_parts_of_the_header_have_room(look: Look, demo: Any) -> None:
         look.fits()
 
 
-def test_one_button_changes_the_theme_and_the_choice_is_kept(look: Look, demo: Any) -> None:
-    look.page.emulate_media(color_scheme="dark")
+@pytest.mark.parametrize(("system", "other"), [("dark", "light"), ("light", "dark")])
+def test_one_button_changes_the_theme_and_the_choice_is_kept(
+    look: Look, demo: Any, system: Literal["dark", "light"], other: str
+) -> None:
+    look.page.emulate_media(color_scheme=system)
     look.open("/threads")
     button = look.page.get_by_role("banner").get_by_role("button", name="Theme")
     backgrounds = {}
-    for theme in ("system", "light", "dark"):
+    for theme in ("system", other, system):
         expect(button).to_have_accessible_name(re.compile(f"^Theme: {theme}"))
         backgrounds[theme] = look.page.evaluate(
             "getComputedStyle(document.documentElement).backgroundColor"
         )
         button.press("Enter")
-    assert backgrounds["system"] == backgrounds["dark"] != backgrounds["light"]
+    assert backgrounds["system"] == backgrounds[system] != backgrounds[other]
     button.click()
     look.page.reload()
-    expect(button).to_have_accessible_name(re.compile("^Theme: light"))
+    expect(button).to_have_accessible_name(re.compile(f"^Theme: {other}"))
 
 
 def test_the_icon_of_the_tab_is_the_mark_of_the_header(look: Look) -> None:

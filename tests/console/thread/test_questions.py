@@ -80,6 +80,8 @@ def test_an_answer_can_be_changed_until_the_graph_continues(
     look.open(f"/thread?id={asking.thread_id}")
     answer(look, "No")
     line = look.page.get_by_text("Answered: No")
+    head = look.page.locator(".page-head")
+    expect(head).to_contain_text("answered, ready to continue")
     expect(line).to_be_focused()  # the button that had the focus is gone
     look.page.reload()
     change = look.page.get_by_role("button", name="Change the answer")
@@ -96,6 +98,7 @@ def test_an_answer_can_be_changed_until_the_graph_continues(
     expect(look.page.get_by_text("Answered: Yes")).to_be_visible()
     assert asking.go_on()["answers"] == [True]
     expect(change).to_have_count(0)
+    expect(head).to_contain_text("idle")
 
 
 def test_a_text_is_changed_where_it_was_typed(look: Look, agent: Callable[[Any], Agent]) -> None:

@@ -75,6 +75,19 @@ def test_an_origin_is_a_link_only_on_the_server_that_has_the_origin(
         client.delete("draft")
 
 
+def test_longer_facts_do_not_move_the_page(look: Look, demo: Any) -> None:
+    look.open(f"/thread?id={demo.FINISHED}")
+    head = look.page.locator(".page-head")
+    head.locator("time").wait_for()
+    before, after = head.evaluate(
+        "(head) => [0, 1].map((isLonger) => {"
+        "  if (isLonger) head.querySelector('time').textContent = '59 minutes ago'.padEnd(60, '0');"
+        "  return head.offsetHeight;"
+        "})"
+    )
+    assert before == after
+
+
 def test_a_row_tells_the_step_in_columns(look: Look, demo: Any) -> None:
     look.open(f"/thread?id={demo.FINISHED}")
     approve = rows(look).filter(has_text="approve").first

@@ -24,6 +24,20 @@ TICKS_DIFFER = """
         [...document.querySelectorAll(".timeline-tick")].map(({innerText}) => innerText)
     )
 """
+# Whether an element around an element cuts off a part of the element.
+IS_CUT = """
+    (element) => {
+        const {bottom, left, right} = element.getBoundingClientRect();
+        for (let around = element.parentElement; around; around = around.parentElement) {
+            const box = around.getBoundingClientRect();
+            const isOutside = bottom > box.bottom || right > box.right || left < box.left;
+            if (isOutside && getComputedStyle(around).overflow !== "visible") {
+                return true;
+            }
+        }
+        return false;
+    }
+"""
 WIDE, NARROW = {"width": 1280, "height": 850}, {"width": 390, "height": 800}
 
 
@@ -170,6 +184,8 @@ def test_the_seal_is_given_on_a_click_and_ends_with_a_change(
         client.flush()
         look.page.get_by_role("button", name="Verify again").click()
         look.page.get_by_role("link", name="4 of 4 hashes verified").click()
+        verify = look.page.get_by_role("region", name="Verify")
+        expect(verify).to_contain_text("4 of 4 hashes verified")
     expect(look.page.get_by_role("heading", level=1)).to_have_text("Proof of sealed")
 
 
@@ -258,6 +274,53 @@ def test_the_bar_under_the_pointer_is_told(look: Look, continued: int) -> None:
     expect(tooltip).to_contain_text("includes the wait for an answer")
     look.page.mouse.move(0, 0)
     expect(tooltip).to_have_count(0)
+
+
+def test_what_the_pointer_shows_is_whole(look: Look, client: Client) -> None:
+    for number in range(3):
+        client.save("one lane", {"n": number})
+    timeline = _open(look, "one lane")
+    timeline.get_by_role("option").last.hover()
+    tooltip = look.page.locator(".timeline-tooltip")
+    expect(tooltip).to_be_visible()
+    assert not tooltip.evaluate(IS_CUT)
+    plot = look.page.locator(".timeline-plot").bounding_box()
+    assert plot is not None
+    for x in (1, plot["width"] - 1):
+        look.page.mouse.move(plot["x"] + x, plot["y"] + 10)
+        assert not look.page.locator(".timeline-cursor-time").evaluate(IS_CUT)
+
+
+def _right_of(element: Locator) -> float:
+    right: float = element.evaluate("(element) => element.getBoundingClientRect().right")
+    return right
+
+
+def test_what_comes_next_is_told_and_ends_before_the_card(
+    look: Look, server: ConsoleServer
+) -> None:
+    with TuskPointSaver(server.target) as saver:
+        _agent(saver).invoke({"trail": []}, _config("asking"))
+    timeline = _open(look, "asking")
+    tail = look.page.locator(".timeline-tail")
+    expect(tail).to_have_text("Send it?")
+    tail.hover()
+    tooltip = look.page.locator(".timeline-tooltip")
+    expect(tooltip).to_contain_text("write")
+    expect(tooltip).to_contain_text("Send it?")
+    assert _right_of(timeline) - _right_of(tail) >= 8
+
+
+def test_the_cards_of_a_thread_are_apart(look: Look, continued: int) -> None:
+    for view in ("Timeline", "Tree"):
+        _open(look, THREAD)
+        look.page.get_by_role("button", name=view, exact=True).click()
+        family = look.page.get_by_role("region", name="Family")
+        expect(family).to_be_visible()
+        card = look.page.get_by_role("region", name="Checkpoint", exact=True)
+        bottom = "(card) => card.getBoundingClientRect().bottom"
+        top = "(card) => card.getBoundingClientRect().top"
+        assert family.evaluate(top) - card.evaluate(bottom) >= 16
 
 
 def test_what_is_saved_appears_and_what_comes_next_is_not_a_bar(

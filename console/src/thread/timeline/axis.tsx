@@ -11,7 +11,7 @@ const AROUND = 22; // pixels around the text of a name
 const WITH_ICON = 42;
 const BETWEEN = 6; // pixels between two names
 const TOUCH = 12; // pixels of its fold that a name reaches over
-const LAST_TICK = 64; // pixels that the text of the last tick needs
+const LAST_TICK = 88; // pixels that the text of the last tick needs
 const LEAST = 14; // pixels of a fold that has a name
 const WEIGHTS: Record<Gap["kind"], number> = { later: 0, wait: 1, break: 2 };
 

@@ -183,7 +183,7 @@ interface PieceBoxProps {
 }
 
 function PieceBox({ piece, row, y, sight, isSelected, label }: PieceBoxProps) {
-  const { bar, isIndented } = piece;
+  const { bar, isIndented, isMarked } = piece;
   // A bar that begins far to the left has its label where the bar becomes visible.
   const x = Math.max(piece.x, -2);
   const width = Math.min(piece.x + piece.width, sight.width + 2) - x;
@@ -198,7 +198,7 @@ function PieceBox({ piece, row, y, sight, isSelected, label }: PieceBoxProps) {
     // biome-ignore lint/a11y/useFocusableInteractive: the timeline has the focus, and names the option
     <div
       id={isSelected ? "timeline-selected" : undefined}
-      class={`timeline-bar ${bar.kind} ${colourOf(row)}${bar.stands ? "" : " left"}`}
+      class={`timeline-bar ${bar.kind} ${colourOf(row)}${bar.stands ? "" : " left"}${isMarked ? " marked" : ""}`}
       role="option"
       aria-selected={isSelected}
       aria-label={label}

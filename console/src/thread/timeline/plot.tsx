@@ -14,7 +14,7 @@ import { useTimelineKeys, ZOOM } from "./keys.ts";
 import type { Gap } from "./layout/gaps.ts";
 import type { Bar, Layout, Row } from "./layout/layout.ts";
 import type { Marks } from "./layout/marks.ts";
-import { barAt, ROW } from "./layout/pieces.ts";
+import { barAt, beforeTail, ROW } from "./layout/pieces.ts";
 import { Scale } from "./layout/scale.ts";
 import { laneName } from "./layout/telling.ts";
 import { Minimap } from "./minimap.tsx";
@@ -25,6 +25,7 @@ const MINIMAP = 200; // checkpoints above which there is a minimap
 const MARGIN = 4; // rows that are drawn above and below the visible rows
 const TAIL = 168; // pixels after the last time, if something is known to come next
 const NARROW_TAIL = 104;
+const EDGE = 12; // pixels between what comes next and the edge of the card
 const END = 24; // pixels after the last time otherwise
 const FOLDS: Record<Gap["kind"], number> = { later: 56, wait: 120, break: 104 };
 const COLOURS = 6;
@@ -43,7 +44,7 @@ export function Plot({ layout, marks, selected, onSelect, children }: PlotProps)
   const plot = useRef<HTMLDivElement>(null);
   const { width, height, top, scroll } = useBox(box, plot);
   const tail = narrow.value ? NARROW_TAIL : TAIL;
-  const after = layout.tails.some(({ after: bar }) => bar.end === layout.to) ? tail : END;
+  const after = layout.tails.some(({ after: bar }) => bar.end === layout.to) ? tail + EDGE : END;
   const scale = useMemo(
     () => new Scale(layout.from, layout.to, foldsOf(layout.gaps), roomFor(width, after)),
     [layout, width, after],
@@ -52,8 +53,10 @@ export function Plot({ layout, marks, selected, onSelect, children }: PlotProps)
   const { sight, isPart, zoomBy, panBy, showAll, reveal } = viewing;
   const pointed = useSignal<Place>();
   const find = ({ x, y }: Place) => {
-    const row = layout.rows[Math.floor(y / ROW)];
-    return row && barAt(row, marks, sight, x);
+    const index = Math.floor(y / ROW);
+    const row = layout.rows[index];
+    const tails = layout.tails.filter(({ after: bar }) => bar.row === index);
+    return row && (barAt(row, marks, sight, x) ?? beforeTail(tails, sight, x, tail));
   };
   useGestures(plot, {
     zoomBy,
@@ -109,28 +112,30 @@ export function Plot({ layout, marks, selected, onSelect, children }: PlotProps)
         <Axis gaps={layout.gaps} sight={sight} />
         <PointedTime pointed={pointed} sight={sight} />
       </div>
-      <div
-        class="timeline-box"
-        ref={box}
-        role="listbox"
-        aria-label={`${count(layout.bars.length)} checkpoints, by time`}
-        aria-activedescendant={selected ? "timeline-selected" : undefined}
-        tabIndex={0}
-        onKeyDown={press}
-        onScroll={(event) => scroll(event.currentTarget.scrollTop)}
-      >
+      <div class="timeline-rows">
         <div
-          class="timeline-whole"
-          role="presentation"
-          style={{ height: `${layout.rows.length * ROW}px` }}
+          class="timeline-box"
+          ref={box}
+          role="listbox"
+          aria-label={`${count(layout.bars.length)} checkpoints, by time`}
+          aria-activedescendant={selected ? "timeline-selected" : undefined}
+          tabIndex={0}
+          onKeyDown={press}
+          onScroll={(event) => scroll(event.currentTarget.scrollTop)}
         >
-          <Names rows={layout.rows} first={first} last={last} />
-          <div class="timeline-plot" role="presentation" ref={plot}>
-            {drawing}
-            <PointedLine pointed={pointed} sight={sight} find={find} />
+          <div
+            class="timeline-whole"
+            role="presentation"
+            style={{ height: `${layout.rows.length * ROW}px` }}
+          >
+            <Names rows={layout.rows} first={first} last={last} />
+            <div class="timeline-plot" role="presentation" ref={plot}>
+              {drawing}
+              <PointedLine pointed={pointed} sight={sight} find={find} />
+            </div>
           </div>
         </div>
-        <Tooltip pointed={pointed} find={find} {...parts} />
+        <Tooltip pointed={pointed} find={find} {...parts} scrolled={top} />
       </div>
       {layout.bars.length > MINIMAP && <Minimap {...parts} panBy={panBy} />}
     </>

@@ -31,7 +31,7 @@ export function PointedTime({ pointed, sight }: Omit<PointedProps, "find">) {
   const { x } = pointed.value;
   const { scale, zoom, left } = sight;
   return (
-    <span class="timeline-cursor-time" style={{ left: `${x}px` }}>
+    <span class="timeline-cursor-time" style={{ "--x": `${x}px` }}>
       {clock(scale.timeAt(left + x, zoom), scale.pace(zoom) * CURSOR)}
     </span>
   );
@@ -60,20 +60,23 @@ export function PointedLine({ pointed, sight, find }: PointedProps) {
 interface TooltipProps extends PointedProps {
   layout: Layout;
   marks: Marks;
+  /** Pixels by which the rows are scrolled. */
+  scrolled: number;
 }
 
-export function Tooltip({ pointed, sight: { width }, find, layout, marks }: TooltipProps) {
+export function Tooltip({ pointed, sight, find, layout, marks, scrolled }: TooltipProps) {
   const bar = pointed.value && find(pointed.value);
   if (!pointed.value || !bar) {
     return null;
   }
   const { x } = pointed.value;
+  const { width } = sight;
   const row = layout.rows[bar.row];
   const tail = layout.tails.find(({ after }) => after === bar);
   const isRight = x + ASIDE + TOOLTIP > width;
   const style = {
     "--x": `${Math.max(0, isRight ? x - ASIDE - TOOLTIP : x + ASIDE)}px`,
-    top: `${(bar.row + 1) * ROW + 4}px`,
+    top: `${(bar.row + 1) * ROW + 4 - scrolled}px`,
     width: `${Math.min(TOOLTIP, width)}px`,
   };
   return (

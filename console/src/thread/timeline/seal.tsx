@@ -69,7 +69,7 @@ interface OutcomesProps {
 
 function Outcomes({ threadId, outcome, total, isOld }: OutcomesProps) {
   return (
-    <a class={`seal-outcome ${isOld ? "old" : outcome.kind}`} href={proofLink(threadId)}>
+    <a class={`seal-outcome ${isOld ? "old" : outcome.kind}`} href={proofLink(threadId, true)}>
       <Icon of={ICONS[outcome.kind]} />
       {sealText(outcome, total)}
       {isOld && ", before the last change"}

@@ -1,5 +1,5 @@
 /** What a row of the timeline draws between two places: a bar each where there is room. */
-import type { Bar, Row } from "./layout.ts";
+import type { Bar, Row, Tail } from "./layout.ts";
 import { type Marks, type PlacedMark, weightier } from "./marks.ts";
 import type { Scale } from "./scale.ts";
 
@@ -28,6 +28,8 @@ export interface Piece {
   width: number;
   /** Whether a mark covers the beginning of the bar. */
   isIndented: boolean;
+  /** Whether a mark covers the end of the bar. */
+  isMarked: boolean;
 }
 
 /** Marks that are drawn at one place: the first of them, and the number of the others. */
@@ -66,7 +68,13 @@ export function piecesOf(row: Row, marks: Marks, sight: Sight, y: number): RowPi
         lastPoint = end;
       }
     } else if (end - start >= LABELLED) {
-      pieces.push({ bar, x: start, width: end - start, isIndented: false });
+      pieces.push({
+        bar,
+        x: start,
+        width: end - start,
+        isIndented: false,
+        isMarked: own !== undefined,
+      });
     } else {
       shapes[bar.kind === "point" ? "step" : bar.kind].add(start, Math.max(end, start + LEAST));
     }
@@ -182,4 +190,17 @@ export function barAt(row: Row, marks: Marks, sight: Sight, x: number): Bar | un
     }
   }
   return nearest;
+}
+
+/** Return the bar before what comes next at a place in a row; `width`: the pixels of a tail. */
+export function beforeTail(
+  tails: readonly Tail[],
+  sight: Sight,
+  x: number,
+  width: number,
+): Bar | undefined {
+  return tails.find(({ after }) => {
+    const distance = x - xOf(sight, after.end);
+    return distance >= 0 && distance <= width;
+  })?.after;
 }
