@@ -115,6 +115,12 @@ ROOTS = (
             "asearch_similar": "search_similar",
             "_async_client": "_client",
             "abatch": "batch",
+            "aget": "get",
+            "aset": "set",
+            "aclear": "clear",
+            "_aread": "_read",
+            "_awrite": "_write",
+            "_anamespaces": "_namespaces",
         },
         phrases={
             "`aget_tuple(": "`get_tuple(",

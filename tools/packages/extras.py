@@ -43,8 +43,10 @@ STATEMENTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "langgraph": (
             "from langgraph.graph import StateGraph",
             "from tuskpoint import TuskPointSaver, TuskPointStore",
+            "from tuskpoint import TuskPointCache",
             "StateGraph(dict).add_sequence([print]).set_entry_point('print')"
-            ".compile(checkpointer=TuskPointSaver(), store=TuskPointStore())",
+            ".compile(checkpointer=TuskPointSaver(), store=TuskPointStore(),"
+            " cache=TuskPointCache())",
         ),
         "mcp": ("import tuskpoint.cli.app, tuskpoint.mcp.server, tuskpoint.mcp.http",),
         "objects": ("import tuskpoint.audit.objects",),

@@ -25,7 +25,10 @@ TITLES = {
     "audit": "Audits",
 }
 # Base classes whose members are not the client's own.
-FOREIGN = "list, dict, Exception, BaseException, BaseCheckpointSaver, BaseStore, JsonPlusSerializer"
+FOREIGN = (
+    "list, dict, Exception, BaseException, BaseCheckpointSaver, BaseStore, BaseCache, "
+    "JsonPlusSerializer"
+)
 
 
 @dataclass(slots=True)

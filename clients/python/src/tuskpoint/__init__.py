@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         UnreadableValue,
         ValuesMissing,
     )
-    from .langgraph import PortableSerializer, TuskPointSaver, TuskPointStore
+    from .langgraph import PortableSerializer, TuskPointCache, TuskPointSaver, TuskPointStore
 
     __version__: str
 
@@ -133,6 +133,7 @@ __all__ = [
     "TlsMismatch",
     "TokenUsage",
     "TrailEntry",
+    "TuskPointCache",
     "TuskPointError",
     "TuskPointSaver",
     "TuskPointStore",
@@ -161,6 +162,7 @@ _ELSEWHERE = {
     "Descriptor": "._messages.lineage.handoffs",
     "ThreadEvent": "._messages.history",
     "PortableSerializer": ".langgraph",
+    "TuskPointCache": ".langgraph",
     "TuskPointSaver": ".langgraph",
     "TuskPointStore": ".langgraph",
     "OpenInterrupt": "._messages.checkpoints.interrupts",

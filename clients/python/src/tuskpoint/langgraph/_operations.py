@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from langgraph.store.base import (
     BaseStore,
@@ -20,6 +21,7 @@ from .._async.client import AsyncClient
 from .._messages.items import ItemChange, ItemRecord, Namespace, NamespaceEnd
 from .._messages.records import DurabilityName
 from .._sync.client import Client
+from ._cache_entries import CACHE_LABEL
 
 
 class StoreBase(BaseStore):
@@ -90,6 +92,22 @@ def found_item(record: ItemRecord) -> SearchItem:
     """Return LangGraph's item for a search result."""
     times = (record.created, record.updated)
     return SearchItem(record.namespace, record.key, record.value, *times, score=record.score)
+
+
+def search_filter(search: SearchOp) -> Mapping[str, Any] | None:
+    """Return the filter of a search; a search of all namespaces omits the entries of caches."""
+    if search.namespace_prefix:
+        return search.filter
+    # The value of an entry has this key, and a key that a value lacks counts as null.
+    return {CACHE_LABEL: None, **(search.filter or {})}
+
+
+def visible(listing: ListNamespacesOp, namespaces: list[Namespace]) -> list[Namespace]:
+    """Return the namespaces; omit namespaces of caches unless the listing names the caches."""
+    for condition in listing.match_conditions or ():
+        if condition.match_type == "prefix" and condition.path[:1] == (CACHE_LABEL,):
+            return namespaces
+    return [namespace for namespace in namespaces if namespace[0] != CACHE_LABEL]
 
 
 def conditions(listing: ListNamespacesOp) -> list[tuple[NamespaceEnd, tuple[str, ...]]]:

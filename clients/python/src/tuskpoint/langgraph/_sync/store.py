@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from langgraph.store.base import Op, Result
+from langgraph.store.base import ListNamespacesOp, Op, Result
 
-from .._operations import Batch, StoreBase, conditions, found_item
+from ..._messages.items import Namespace
+from .._operations import Batch, StoreBase, conditions, found_item, search_filter, visible
 
 
 class SyncStore(StoreBase):
@@ -33,19 +34,26 @@ class SyncStore(StoreBase):
             items = client.search_items(
                 search.namespace_prefix,
                 query=search.query,
-                filter=search.filter,
+                filter=search_filter(search),
                 limit=max(1, search.limit),
                 offset=search.offset,
                 refresh_ttl=search.refresh_ttl,
             )
             batch.results[number] = [found_item(item) for item in items[: max(0, search.limit)]]
         for number, listing in batch.listings.items():
-            namespaces = client.list_item_namespaces(
-                conditions(listing),
-                max_depth=listing.max_depth,
-                limit=max(1, listing.limit),
-                offset=listing.offset,
-            )
-            batch.results[number] = namespaces[: max(0, listing.limit)]
+            batch.results[number] = self._namespaces(listing)
         client.put_items(batch.changes(), durability=self._durability)
         return batch.results
+
+    def _namespaces(self, listing: ListNamespacesOp) -> list[Namespace]:
+        """Return the namespaces of a listing, without the namespaces of caches."""
+        end = listing.offset + max(0, listing.limit)
+        limit = max(1, end)
+        while True:
+            listed = self._client.list_item_namespaces(
+                conditions(listing), max_depth=listing.max_depth, limit=limit
+            )
+            namespaces = visible(listing, listed)
+            if len(namespaces) >= end or len(listed) < limit:
+                return namespaces[listing.offset : end]
+            limit *= 2
