@@ -2,8 +2,8 @@
 
     python -m tools.pages VENV [check]
 
-VENV is the environment that has Sphinx. A warning of Sphinx is an error. `check` reads all pages and
-resolves their references, and writes no HTML, which takes most of the time.
+VENV is the environment that has Sphinx. A warning of Sphinx is an error. `check` reads all pages
+and resolves their references, and writes no HTML, which takes most of the time.
 """
 
 from __future__ import annotations
