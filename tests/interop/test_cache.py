@@ -6,6 +6,7 @@ LangGraph ships no tests of caches in its packages; its own cache is the referen
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sqlite3
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -45,7 +47,9 @@ NAMESPACES: list[tuple[str, ...]] = [
     ("long" * 200,),
     tuple("deep" * 20),
 ]
-KEYS = ["", "k", "a:b", "\0", "\ud800", "é" * 300, "x" * 512, "x" * 513, "sha256:" + "0" * 64]
+LONG = "x" * 513
+HASH_OF_LONG = "sha256:" + sha256(json.dumps(LONG).encode()).hexdigest()
+KEYS = ["", "k", "a:b", "\0", "\ud800", "é" * 300, "x" * 512, LONG, HASH_OF_LONG]
 VALUES: list[Any] = [
     None,
     0,
@@ -189,7 +193,7 @@ def test_entries_have_the_expiry_of_their_times_to_live(
 
 def test_many_and_large_entries_are_stored_and_cleared(cache: TuskPointCache[Any]) -> None:
     many: Entries = {(("many",), str(number)): (number, None) for number in range(2_500)}
-    large: Entries = {(("large",), str(number)): (b"x" * 700_000, None) for number in range(8)}
+    large: Entries = {(("large",), str(number)): (b"x" * 700_000, None) for number in range(12)}
     cache.set({**many, **large})
     assert cache.get([*many, *large]) == {
         key: value for key, (value, _) in {**many, **large}.items()
