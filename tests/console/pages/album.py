@@ -37,7 +37,8 @@ def asked(look: Look) -> None:
 
 
 def sealed(look: Look) -> None:
-    """Verify the thread in its timeline."""
+    """Verify the thread in its timeline, once forks and hand-offs are marked there."""
+    look.page.get_by_role("region", name="Family").wait_for()
     look.page.get_by_role("button", name="Verify", exact=True).click()
     expect(look.page.get_by_role("main")).to_contain_text("hashes verified")
 
