@@ -24,9 +24,9 @@ ARROWS = 20
 LISTED_MS = 120_000  # limit until all rows are listed, on a machine that is busy with other tests
 DRAWN = 100  # most rows in the page at a time
 FRAMES = """
-    window.frames = [];
-    requestAnimationFrame(function frame(time) {
-        window.frames.push(time);
+    window.times = [];
+    window.counting ??= requestAnimationFrame(function frame(time) {
+        window.times.push(time);
         requestAnimationFrame(frame);
     });
 """
@@ -63,7 +63,7 @@ def long(server: ConsoleServer) -> str:
 
 def _frames(look: Look) -> str:
     """Return the times between the frames since the last call, in words."""
-    times: list[float] = look.page.evaluate("window.frames.splice(0)")
+    times: list[float] = look.page.evaluate("window.times.splice(0)")
     gaps = sorted(after - before for before, after in pairwise(times))
     return (
         f"{len(gaps)} frames, between two {median(gaps):.0f} ms in the median, "
@@ -74,10 +74,19 @@ def _frames(look: Look) -> str:
 def test_a_thread_of_10_000_checkpoints(
     look: Look, long: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page, tree = look.page, look.page.get_by_role("listbox")
-    rows, told = tree.get_by_role("option"), []
     began = monotonic()
     look.open(f"/thread?id={long}")
+    told = ["a tree of 10,000 checkpoints:", *walks_the_tree(look, began)]
+    look.page.get_by_role("button", name="Timeline", exact=True).click()
+    told += ["a timeline of 10,000 checkpoints:", *walks_the_timeline(look)]
+    with capsys.disabled():
+        print("", *told, sep="\n  ")
+
+
+def walks_the_tree(look: Look, began: float) -> list[str]:
+    """Scroll the tree, and move through it with the keyboard; return figures in words."""
+    page, tree = look.page, look.page.get_by_role("listbox")
+    rows, told = tree.get_by_role("option"), []
     expect(tree).to_have_attribute(
         "aria-label", "10,000 checkpoints, newest first", timeout=LISTED_MS
     )
@@ -105,16 +114,12 @@ def test_a_thread_of_10_000_checkpoints(
     chosen = tree.get_by_role("option", selected=True)
     expect(chosen).to_contain_text(f"step {CHECKPOINTS - 1 - ARROWS} ran")
     told.append(f"keys: {_frames(look)}")
-    with capsys.disabled():
-        print("\na page of 10,000 checkpoints:", *told, sep="\n  ")
+    return told
 
 
-def test_the_timeline_of_10_000_checkpoints(
-    look: Look, long: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def walks_the_timeline(look: Look) -> list[str]:
+    """Zoom and drag the timeline, and move through it with the keyboard; return figures."""
     page, told = look.page, []
-    look.open(f"/thread?id={long}")
-    page.get_by_role("button", name="Timeline", exact=True).click()
     timeline = page.get_by_role("region", name="Timeline").get_by_role("listbox")
     expect(timeline).to_have_attribute(
         "aria-label", "10,000 checkpoints, by time", timeout=LISTED_MS
@@ -151,5 +156,4 @@ def test_the_timeline_of_10_000_checkpoints(
         page.keyboard.press("ArrowRight")
     expect(selected).to_have_accessible_name(re.compile(f"^step {ARROWS} ran, "))
     told.append(f"keys: {_frames(look)}")
-    with capsys.disabled():
-        print("\na timeline of 10,000 checkpoints:", *told, sep="\n  ")
+    return told
