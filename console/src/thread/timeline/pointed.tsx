@@ -60,7 +60,7 @@ export function PointedLine({ pointed, sight, find }: PointedProps) {
 interface TooltipProps extends PointedProps {
   layout: Layout;
   marks: Marks;
-  /** Pixels by which the rows are scrolled. */
+  /** How far the rows are scrolled, in pixels. */
   scrolled: number;
 }
 

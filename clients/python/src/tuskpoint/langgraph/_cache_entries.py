@@ -28,7 +28,7 @@ DAMAGED = "JOURNAL_DAMAGED"
 CLEARED_ITEMS = 100  # items that a clear deletes with one call, because a search returns values
 CENTURY_S = 100 * 365 * 86_400
 
-_TYPE = CACHE_LABEL  # key of an item's value, by which searches of stores omit the entries
+_TYPE = CACHE_LABEL  # key of an item's value; searches of stores omit items with this key
 _DATA = "data"
 _HASHED = "sha256:"
 _MAX_LABEL_BYTES = 350  # with the other labels, within the limit of a namespace
