@@ -182,10 +182,17 @@ def test_a_step_is_the_step_of_langgraph(
             }
             told = {(told.node, told.interrupt_id, told.text) for told in step.questions}
             assert {question for question in told if question[0] in known} == asked, shown
-            failed = {(task.name, f"{task.name} failed") for task in snapshot.tasks if task.error}
-            failures = {(told.node, told.message) for told in step.failures if told.node in known}
-            assert failures == failed, shown
-            assert all(told.type == "ValueError" for told in step.failures), shown
+            # A task that fails may cancel tasks beside it, which LangGraph then saves as errors.
+            failed = {
+                (task.name, "CancelledError", "")
+                if task.error == "CancelledError()"
+                else (task.name, "ValueError", f"{task.name} failed")
+                for task in snapshot.tasks
+                if task.error
+            }
+            failures = {(told.node, told.type, told.message) for told in step.failures}
+            assert {failure for failure in failures if failure[0] in known} == failed, shown
+            assert {kind for _, kind, _ in failures} <= {"CancelledError", "ValueError"}, shown
 
         head_id = head.config["configurable"]["checkpoint_id"]
         known = {task.name for task in head.tasks}
