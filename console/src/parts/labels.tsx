@@ -86,3 +86,8 @@ export function State({ state }: { state: ThreadState }) {
 export function Badge({ kind = "", children }: { kind?: string; children: ComponentChildren }) {
   return <span class={`badge ${kind}`}>{children}</span>;
 }
+
+/** Words for screen readers alone: they name what a column shows. */
+export function Unseen({ children }: { children: ComponentChildren }) {
+  return <span class="unseen">{children}</span>;
+}

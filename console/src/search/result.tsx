@@ -6,11 +6,10 @@ import { metadataOf } from "../checkpoint/describe.ts";
 import { graphName, titleOf } from "../checkpoint/step_title.ts";
 import { checkpointLink } from "../links.ts";
 import { Icon } from "../parts/icon.tsx";
-import { When } from "../parts/labels.tsx";
+import { Unseen, When } from "../parts/labels.tsx";
 import { Rows } from "../parts/rows.tsx";
 import { checkpoints } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
-import { Unseen } from "../threads/table.tsx";
 import { oneLine, visible } from "../words.ts";
 import { excerpt, isMarked, pieces } from "./marking.ts";
 

@@ -1,10 +1,10 @@
 /** The threads in one table: a line each, in groups whose columns align. */
 import type { Thread, ThreadState } from "@contract/thread_pb.js";
 import { CircleAlert, GitCommitHorizontal, type IconNode, MessageCircleQuestionMark } from "lucide";
-import type { ComponentChildren, RefObject } from "preact";
+import type { RefObject } from "preact";
 import { threadLink } from "../links.ts";
 import { Icon } from "../parts/icon.tsx";
-import { When } from "../parts/labels.tsx";
+import { Unseen, When } from "../parts/labels.tsx";
 import { Rows } from "../parts/rows.tsx";
 import { count, duration, moment, oneLine, visible } from "../words.ts";
 import { GROUPS, type Group } from "./groups.ts";
@@ -100,11 +100,6 @@ function ThreadRow({ thread, words }: { thread: Thread; words: string }) {
       </a>
     </li>
   );
-}
-
-/** Words for screen readers alone: they name what a column shows. */
-export function Unseen({ children }: { children: ComponentChildren }) {
-  return <span class="unseen">{children}</span>;
 }
 
 const KINDS: Record<Reason["kind"], { icon: IconNode; said: string; unknown: string }> = {
