@@ -90,9 +90,9 @@ def answers(console: str) -> bool:
 
 @contextmanager
 def console_demo() -> Iterator[DemoRun]:
-    """Run the demo, with a folder of its own for temporary files.
+    """Run the demo with a separate folder for temporary files.
 
-    The folder has a short path, because it has sockets.
+    The folder has a short path, because sockets are in the folder.
     """
     with (
         TemporaryDirectory(prefix="demo-") as temporary,
