@@ -398,6 +398,14 @@ const (
 	// "OUTCOME_UNKNOWN", "metadata": {"problem": "the connection to PostgreSQL
 	// was lost"}}
 	ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN ErrorReason = 47
+	// Several servers use the journal, and one of them is of an older version
+	// that would not respect what the call asks for. The server stored nothing.
+	// The call can succeed once all servers are upgraded. `what` names what the
+	// older server does not know.
+	//
+	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
+	// "OLDER_SERVERS", "metadata": {"what": "leases"}}
+	ErrorReason_ERROR_REASON_OLDER_SERVERS ErrorReason = 48
 )
 
 // Enum value maps for ErrorReason.
@@ -451,6 +459,7 @@ var (
 		45: "ERROR_REASON_SEALING_UNAVAILABLE",
 		46: "ERROR_REASON_JOURNAL_DAMAGED",
 		47: "ERROR_REASON_OUTCOME_UNKNOWN",
+		48: "ERROR_REASON_OLDER_SERVERS",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -501,6 +510,7 @@ var (
 		"ERROR_REASON_SEALING_UNAVAILABLE":      45,
 		"ERROR_REASON_JOURNAL_DAMAGED":          46,
 		"ERROR_REASON_OUTCOME_UNKNOWN":          47,
+		"ERROR_REASON_OLDER_SERVERS":            48,
 	}
 )
 
@@ -845,7 +855,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\x85\r\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xa5\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -895,7 +905,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1eERROR_REASON_SIGNATURE_REFUSED\x10,\x12$\n" +
 	" ERROR_REASON_SEALING_UNAVAILABLE\x10-\x12 \n" +
 	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.\x12 \n" +
-	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/*\xa2\x02\n" +
+	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/\x12\x1e\n" +
+	"\x1aERROR_REASON_OLDER_SERVERS\x100*\xa2\x02\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

@@ -20,7 +20,7 @@ from tuskpoint.errors import DataLoss
 from tuskpoint_server.__main__ import main as tuskpoint_server
 from tuskpoint_server.journal.migrations import LATEST
 
-LAYOUTS = ["layout-1", "layout-1-sealed", "layout-2", "layout-2-sealed"]
+LAYOUTS = ["layout-1", "layout-1-sealed", "layout-2", "layout-2-sealed", "layout-3"]
 pytestmark = pytest.mark.usefixtures("database")
 
 KILLS = [

@@ -252,6 +252,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "JOURNAL_DAMAGED": DataLoss,
     "JOURNAL_UNAVAILABLE": Unavailable,
     "OUTCOME_UNKNOWN": Unavailable,
+    "OLDER_SERVERS": Unavailable,
     "BACKLOG_FULL": ResourceExhausted,
     "MEMORY_FULL": ResourceExhausted,
     "READER_TOO_SLOW": ResourceExhausted,

@@ -145,6 +145,11 @@ class Reason(Enum):
         "repeat the call only if a repeat does no harm; otherwise look for the change first",
         1.0,
     )
+    OLDER_SERVERS = Status.UNAVAILABLE.says(
+        "a server of an older version uses the journal, too, and does not know {what}",
+        "upgrade the other servers, then retry",
+        5.0,
+    )
     BACKLOG_FULL = Status.RESOURCE_EXHAUSTED.says(
         "{backlog_bytes} bytes wait for certification, and the limit is {maximum}",
         "retry once the blob store has caught up",

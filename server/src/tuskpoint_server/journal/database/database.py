@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from ...core.errors import Refusal
+from ...core.errors import Reason, Refusal
 from ...core.model import ThreadName
 from ..sql.backend import Backend
 from ..sql.journal_metadata import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare
@@ -65,6 +65,7 @@ class Database:
         witness: Witness | None = None,
     ) -> None:
         self._backend = backend
+        self._understood = 0  # the layout that all servers of the journal know, as far as asked
         self._witness = witness
         self.binder = binder
         self.now_us = clock_us  # microseconds since the Unix epoch
@@ -192,6 +193,20 @@ class Database:
     def has_older_servers(self, connection: Connection, layout: int) -> bool:
         """Return whether servers that do not know a layout use the journal, too."""
         return self._backend.has_older(connection, layout)
+
+    def require_layout(self, connection: Connection, layout: int, what: str) -> None:
+        """Refuse a change that servers before a layout would not understand while they are here.
+
+        A server asks until no older server is left: an older server cannot start again.
+
+        Raises:
+            Refusal: `OLDER_SERVERS`.
+        """
+        if layout <= self._understood:
+            return
+        if self.has_older_servers(connection, layout):
+            raise Refusal(Reason.OLDER_SERVERS, what=what)
+        self._understood = layout
 
     def lock_facts(self, connection: Connection) -> None:
         """Make the batches of servers that read the sealing format wait for this transaction."""

@@ -81,6 +81,8 @@ class ThreadRow:
     removed_count: int = 0
     taken: int = 0
     binding: bytes | None = field(default=None, repr=False, compare=False)
+    lease: str | None = None
+    lease_until_us: int | None = None
     bound_rows: int | None = field(default=EMPTY_SUM, repr=False, compare=False)
     written: tuple[object, ...] = field(default=(), repr=False, compare=False)
 
@@ -96,13 +98,14 @@ class ThreadRow:
 
     @property
     def bound(self) -> str:
-        """The bound columns, as one text."""
+        """The bound columns, as one text; the columns of a lease only if there is a lease."""
+        lease = "" if self.lease is None else f"{self.lease_until_us} {self.lease}\0"
         return (
             f"{self.number} {self.family} {self.incarnation} {self.seq} {self.certified_seq} "
             f"{self.settings_seq} {self.begun_seq} {self.compacted_seq} {self.deleted:d} "
             f"{self.state} {self.created_us} {self.retention_s} {self.expire_us} "
             f"{self.unsearchable:d} {self.checkpoint_count};{self.tenant}\0{self.thread_id}\0"
-            f"{self.deleted_through}\0{self.agent_id}\0{self.head_id}\0"
+            f"{self.deleted_through}\0{self.agent_id}\0{self.head_id}\0{lease}"
         )
 
     def check(self, binder: Binder) -> None:
@@ -149,6 +152,7 @@ class ThreadRow:
         self.created_us = now_us
         self.retention_s = 0
         self.expire_us = None
+        self.lease = self.lease_until_us = None
         self.added_bytes = self.removed_bytes = 0
         self.checkpoint_count = self.removed_count = 0
         # Changes that were compacted since the last incarnation ended can no longer be watched.

@@ -50,7 +50,7 @@ _OUTCOME_PAUSE_S = 0.1
 # First keys of the advisory locks; the second key is the hash of the schema.
 _TABLES, _USE = 0x7475736B, 0x7475736C
 # Besides `_USE`, a server takes a lock for each layout that it knows.
-_LAYOUTS = {2: 0x7475736D, 3: 0x7475736E}
+_LAYOUTS = {2: 0x7475736D, 3: 0x7475736E, 4: 0x7475736F}
 _HAS_OLDER = (
     "SELECT count(*) FILTER (WHERE classid::bigint = $1)"
     " > count(*) FILTER (WHERE classid::bigint = $2) FROM pg_locks"

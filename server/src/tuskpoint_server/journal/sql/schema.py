@@ -92,7 +92,8 @@ leases = _table("leases", "name text!, owner text, fence int, until_us int, sett
 # saved content; `removed_bytes`: its part in removed checkpoints; `removed_count`: checkpoints
 # removed since the last garbage collection. `taken`: number of times that values of the family were
 # removed or evicted; each time invalidates caches of the family. `binding`: result of
-# `binding.Binder.thread`; null until a journal of layout 1 is bound.
+# `binding.Binder.thread`; null until a journal of layout 1 is bound. `lease`: the thread's last
+# lease, as `core.leases` encodes it, and the time at which the lease ends; null if there is none.
 threads = _table(
     "threads",
     "number, tenant text, thread_id text, family int, incarnation int, seq int, "
@@ -101,7 +102,7 @@ threads = _table(
     "deleted bool, deleted_through text, agent_id text, state small, head_id text, "
     "created_us int, updated_us int, retention_s int, expire_us int?, unsearchable bool, "
     "added_bytes int, removed_bytes int, checkpoint_count int, removed_count int, taken int, "
-    "binding blob?",
+    "binding blob?, lease text?, lease_until_us int?",
     Index("threads_by_name", "tenant", "thread_id", unique=True),
     Index("threads_by_family", "family"),
     Index("threads_by_agent", "tenant", "agent_id", "thread_id"),
