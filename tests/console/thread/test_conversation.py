@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 from itertools import chain
+from typing import Annotated, TypedDict
 
 import pytest
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
 from langchain_core.messages.ai import UsageMetadata
+from langgraph.channels.delta import DeltaChannel
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph.message import REMOVE_ALL_MESSAGES, _messages_delta_reducer
 from playwright.sync_api import Locator, expect
 
 from tests.console.browser import Look
@@ -68,6 +79,10 @@ TRAVEL: list[AnyMessage] = [
 PAIRS = 500
 
 
+class Talk(TypedDict):
+    messages: Annotated[list[BaseMessage], DeltaChannel(_messages_delta_reducer)]
+
+
 def said(number: int) -> list[AnyMessage]:
     """A question and its answer."""
     return [
@@ -110,6 +125,25 @@ def opened(look: Look, thread_id: str) -> Locator:
     messages = look.page.get_by_role("log", name="Messages")
     messages.wait_for()
     return messages
+
+
+def test_a_delta_channel_is_merged(look: Look, server: ConsoleServer) -> None:
+    turns: list[list[BaseMessage]] = [
+        [HumanMessage("Forget this.", id="1")],
+        [RemoveMessage(REMOVE_ALL_MESSAGES), HumanMessage("Good day.", id="2")],
+        [HumanMessage("Good evening.", id="2")],
+    ]
+    graph = StateGraph(Talk)
+    graph.add_node("agent", lambda state: {"messages": AIMessage("Hello.", id="answer")})
+    graph.add_edge(START, "agent")
+    with TuskPointSaver(server.target) as saver:
+        agent = graph.compile(checkpointer=saver)
+        for turn in turns:
+            agent.invoke({"messages": turn}, {"configurable": {"thread_id": "delta"}})
+    articles = opened(look, "delta").get_by_role("article")
+    expect(articles).to_contain_text(["Good evening.", "Hello."])
+    expect(articles).to_have_count(2)
+    expect(look.page.get_by_text("This channel is stored as writes")).to_be_visible()
 
 
 def test_texts_are_formatted_and_their_source_is_one_click_away(look: Look) -> None:

@@ -1,13 +1,6 @@
 /** The answer of a filled form, in the format of the question's framework. */
-import type { Json } from "../../parts/json/json_tree.tsx";
-import {
-  type Decision,
-  type Form,
-  type FormField,
-  fieldText,
-  isObject,
-  type Review,
-} from "./form.ts";
+import { isObject, type Json } from "../../parts/json/json.ts";
+import { type Decision, type Form, type FormField, fieldText, type Review } from "./form.ts";
 
 /** A person's decision about one review. */
 export interface Decided {

@@ -16,9 +16,7 @@
  * saved value: keys lose the escape "$$", and objects of Python are their fields. A question with
  * other escapes gets the form for JSON, because an answer cannot contain these escapes.
  */
-import type { Json } from "../../parts/json/json_tree.tsx";
-
-export type JsonObject = { [key: string]: Json };
+import { isObject, type Json, type JsonObject } from "../../parts/json/json.ts";
 
 /** One control of a form. */
 export interface FormField {
@@ -299,10 +297,6 @@ function middlewareReview(request: JsonObject, configs: Json): Review {
   });
   const args = request["args"] ?? request["arguments"] ?? {};
   return { action, args, description: textOf(request["description"]), decisions };
-}
-
-export function isObject(value: Json | undefined): value is JsonObject {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 function textOf(value: Json | undefined): string {

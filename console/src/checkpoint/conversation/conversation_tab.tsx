@@ -65,8 +65,8 @@ function ConversationView({ conversation, alone }: ConversationViewProps) {
       </div>
       {delta && (
         <p class="quiet">
-          This channel is stored as writes: the graph may merge them in another way than they are
-          shown.
+          This channel is stored as writes, merged here as LangGraph 1.2.24 merges messages. Other
+          releases and reducers can merge them in another way.
         </p>
       )}
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls the conversation */}

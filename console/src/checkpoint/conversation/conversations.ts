@@ -2,13 +2,14 @@
 import type { Channel } from "@contract/value_pb.js";
 import type { Json } from "../../parts/json/json.ts";
 import { dataOf, parsed } from "../values.ts";
-import { isDelta, type Message, messagesOf } from "./messages.ts";
+import { deltaOf } from "./delta.ts";
+import { type Message, messagesOf } from "./messages.ts";
 
 export interface Conversation {
   /** Name of the channel, or the common start of its channels' names. */
   name: string;
   messages: Message[];
-  /** Whether the value is shown as writes that a reducer has not merged yet. */
+  /** Whether the messages are merged here from writes, with LangGraph's reducer of messages. */
   delta: boolean;
 }
 
@@ -28,7 +29,7 @@ export function conversationsOf(channels: readonly Channel[]): Conversation[] {
   return [...values].flatMap(([name, parts]) => {
     const whole = parts.length === 1 ? (parts[0] ?? null) : parts.flat();
     const messages = messagesOf(whole);
-    return messages ? [{ name, messages, delta: isDelta(whole) }] : [];
+    return messages ? [{ name, messages, delta: deltaOf(whole) !== undefined }] : [];
   });
 }
 

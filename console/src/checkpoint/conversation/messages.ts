@@ -1,5 +1,6 @@
 /** Converts the frameworks' messages of a conversation to one form. Pure. */
-import { type Json, unescaped } from "../../parts/json/json.ts";
+import { isObject, type Json, type JsonObject, unescaped } from "../../parts/json/json.ts";
+import { deltaOf, merged } from "./delta.ts";
 import { modelOf, type Usage, usageOf } from "./usage.ts";
 
 export interface Message {
@@ -42,8 +43,6 @@ export interface ToolResult {
   failed: boolean;
 }
 
-type JsonObject = { [key: string]: Json };
-
 const ROLES: Record<string, string> = {
   ai: "assistant",
   model: "assistant",
@@ -57,21 +56,17 @@ const CONSIDERED = 50; // items of a list that are checked to recognize a conver
 
 /** Return the messages in a value of the JSON view; undefined if the value has none. */
 export function messagesOf(value: Json): Message[] | undefined {
-  const items = itemsOf(value);
+  const delta = deltaOf(value);
+  const base = itemsOf(delta ? delta.base : value);
+  const items = delta ? [...base, ...delta.written] : base;
   const first = items.slice(0, CONSIDERED);
   const known = first.filter((item) => messageOf(item) !== undefined).length;
   if (known === 0 || known * 2 < first.length) {
     return undefined;
   }
-  return items.map((item) => messageOf(item) ?? unknown(item));
-}
-
-/**
- * Return whether the value is a delta channel: its messages are writes that a reducer has not
- * merged yet.
- */
-export function isDelta(value: Json): boolean {
-  return isObject(value) && Array.isArray(value["$delta"]);
+  const messages = items.map((item) => messageOf(item) ?? unknown(item));
+  const start = base.length;
+  return delta ? merged(messages.slice(0, start), messages.slice(start)) : messages;
 }
 
 function itemsOf(value: Json): Json[] {
@@ -81,12 +76,9 @@ function itemsOf(value: Json): Json[] {
   if (!isObject(value)) {
     return [];
   }
-  const { $delta, $seed, $type, value: stored } = value;
-  if (Array.isArray($delta)) {
-    const seed = $seed === undefined ? [] : itemsOf($seed);
-    return [...seed, ...$delta.flatMap((write) => (Array.isArray(write) ? write : [write]))];
-  }
-  if (typeof $type === "string" && $type.endsWith("_DeltaSnapshot") && stored !== undefined) {
+  const { $type, type, value: stored } = value;
+  const isSnapshot = text($type).endsWith("_DeltaSnapshot") || type === "delta_snapshot";
+  if (isSnapshot && stored !== undefined) {
     return itemsOf(stored);
   }
   const inner = value["messages"];
@@ -298,10 +290,6 @@ function itemOfOpenAI(item: JsonObject): Message | undefined {
 
 function unknown(value: Json): Message {
   return { ...spoken({}, "other"), blocks: [{ kind: "data", value }] };
-}
-
-function isObject(value: Json | undefined): value is JsonObject {
-  return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
 function text(value: Json | undefined): string {

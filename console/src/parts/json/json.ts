@@ -24,7 +24,12 @@ export interface Branch {
 /** Converts a value to its displayed form: as plain JSON, or as the JSON view. */
 export type Reading = (value: Json) => Shown;
 
-type JsonObject = { [key: string]: Json };
+export type JsonObject = { [key: string]: Json };
+
+/** Return whether a value is an object, not a list. */
+export function isObject(value: Json | undefined): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
 
 const FIRST_BYTES = 16; // bytes of a binary value that are shown
 const LONGEST_KEY = 80; // characters of a key that is an encoded value

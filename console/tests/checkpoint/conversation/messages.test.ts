@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
 import {
   type Block,
-  isDelta,
   type Message,
   messageOf,
   messagesOf,
@@ -181,17 +180,6 @@ test("a call that is in the content too is shown once", () => {
     tool_calls: [{ name: "look", args: {}, id: "c" }],
   });
   expect(messageOf(value)?.calls).toHaveLength(1);
-});
-
-test("a delta channel is its stored messages and the writes since", () => {
-  const human = (content: string) => langchain("human.HumanMessage", { content });
-  const seed = {
-    $type: "langgraph.checkpoint.serde.types._DeltaSnapshot",
-    value: [human("first")],
-  };
-  const value: Json = { $delta: [[human("second")], human("third")], $seed: seed };
-  expect(told(value)).toBe("human text:first | human text:second | human text:third");
-  expect(isDelta(value)).toBe(true);
 });
 
 test.each<[Json]>([
