@@ -117,7 +117,9 @@ class Watched:
         """Continue the graph; return the open questions, which the service must know."""
         await self._graph.ainvoke(turn, at(self._thread_id))
         state = await self._graph.aget_state(at(self._thread_id))
-        open_ = [interrupt.value for task in state.tasks for interrupt in task.interrupts]
+        # LangGraph 1.2.0 still lists the answered question of a task that has ended.
+        waiting = [task for task in state.tasks if not task.result]
+        open_ = [interrupt.value for task in waiting for interrupt in task.interrupts]
         assert await self.is_listed() is bool(open_)
         return sorted(open_)
 
