@@ -73,7 +73,13 @@ ROOTS = (
     Root(
         CLIENT / "_async",
         CLIENT / "_sync",
-        names={"AsyncClient": "Client", "acall": "call", "loops": "threads"},
+        names={
+            "AsyncClient": "Client",
+            "AbstractAsyncContextManager": "AbstractContextManager",
+            "acall": "call",
+            "asynccontextmanager": "contextmanager",
+            "loops": "threads",
+        },
         phrases={
             "`AsyncClient`": "`Client`",
             "the asyncio client": "the blocking client",

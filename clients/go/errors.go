@@ -31,8 +31,10 @@ var (
 	notFound           = &kind{text: "not found"}
 	alreadyExists      = &kind{text: "already exists"}
 	conflict           = &kind{text: "the thread has changed since it was read"}
+	threadBusy         = &kind{text: "another driver has the lease of the thread", parent: conflict}
 	threadDeleted      = &kind{text: "the thread was deleted"}
 	preconditionFailed = &kind{text: "the service is not in the state that the call needs"}
+	leaseLost          = &kind{text: "the lease of the thread has ended", parent: preconditionFailed}
 	valuesMissing      = &kind{text: "the service does not hold content that the request refers to"}
 	dataLoss           = &kind{text: "stored bytes are gone or not what was recorded"}
 	hashMismatch       = &kind{text: "stored bytes do not have the hash they are trusted by",
@@ -76,6 +78,10 @@ var (
 	// ErrConflict: the thread has changed since it was read. Load its head and decide again.
 	ErrConflict error = conflict
 
+	// ErrThreadBusy: another driver has the lease of the thread. Wait for its end, or take the
+	// thread over. The error is also ErrConflict.
+	ErrThreadBusy error = threadBusy
+
 	// ErrThreadDeleted: the thread was deleted. Restart the thread with a checkpoint without
 	// parent.
 	ErrThreadDeleted error = threadDeleted
@@ -83,6 +89,10 @@ var (
 	// ErrPreconditionFailed: the service is not in the state that the call needs.
 	// Error.Reason names the state.
 	ErrPreconditionFailed error = preconditionFailed
+
+	// ErrLeaseLost: the lease of the thread has ended. Stop the run: another driver may have begun.
+	// The error is also ErrPreconditionFailed.
+	ErrLeaseLost error = leaseLost
 
 	// ErrValuesMissing: the service does not have content that the request refers to. Send the
 	// content inline; Error.Violations names the channels. [Client.Save] does so by itself.
@@ -233,6 +243,8 @@ var kindOfStatus = map[codes.Code]*kind{
 // kindOfReason has the kinds of the reasons that are more specific than their status.
 var kindOfReason = map[string]*kind{
 	"THREAD_DELETED":      threadDeleted,
+	"THREAD_BUSY":         threadBusy,
+	"LEASE_LOST":          leaseLost,
 	"VALUES_MISSING":      valuesMissing,
 	"CHECKPOINT_MISSING":  notFound,
 	"BLOB_HASH_MISMATCH":  hashMismatch,

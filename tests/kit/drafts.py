@@ -104,6 +104,7 @@ def draft(
     continues: bool = False,
     raises_id: bool = False,
     restarts: bool = False,
+    lease_id: str = "",
 ) -> IncomingCheckpoint:
     """Return the draft of the message of a save, without a check of its limits."""
     if isinstance(channels, Mapping):
@@ -128,6 +129,7 @@ def draft(
         continue_latest=continues,
         raise_id=raises_id,
         restart_deleted=restarts,
+        lease_id=lease_id,
     )
     sent = take_checkpoint(request, received=())
     assert sent is not None

@@ -21,6 +21,7 @@ from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.features.history.changes import Events
 from tuskpoint_server.features.items.item_rows import ItemRows
+from tuskpoint_server.features.leases.leases import Leases
 from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotRows
@@ -77,6 +78,7 @@ class Journal(CheckpointRows):
         self.removal = RemovalRows(database)
         self.lineage = LineageRows(database)
         self.snapshots = SnapshotRows(database)
+        self.leases = Leases(database)
         self.items = ItemRows(database)
         self.handoffs = HandoffRows(database)
         self.index = IndexRows(database)

@@ -65,6 +65,7 @@ GROUPS = {
         "docs/threads/history.md",
         "docs/threads/handoff.md",
         "docs/threads/handoff-bundle.md",
+        "docs/threads/leases.md",
         "docs/threads/verify.md",
         "docs/threads/audit.md",
     ],

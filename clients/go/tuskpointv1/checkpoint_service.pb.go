@@ -83,8 +83,15 @@ type SaveCheckpointRequest struct {
 	// server takes a save without a parent that repeats such an ID for a late
 	// retry, and the save fails with `FAILED_PRECONDITION` / `THREAD_DELETED`.
 	RestartDeleted bool `protobuf:"varint,10,opt,name=restart_deleted,json=restartDeleted,proto3" json:"restart_deleted,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Lease of the thread under which the caller saves, at most 128 bytes of UTF-8,
+	// without NUL; see `LeaseService`. If the lease has ended, the call fails with
+	// `FAILED_PRECONDITION` / `LEASE_LOST`. Empty: no lease; while the thread has
+	// one that is not advisory, the call then fails with `ABORTED` /
+	// `THREAD_BUSY`. A save that equals the stored checkpoint succeeds without the
+	// check.
+	LeaseId       string `protobuf:"bytes,11,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SaveCheckpointRequest) Reset() {
@@ -185,6 +192,13 @@ func (x *SaveCheckpointRequest) GetRestartDeleted() bool {
 		return x.RestartDeleted
 	}
 	return false
+}
+
+func (x *SaveCheckpointRequest) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
 }
 
 // Response of `SaveCheckpoint`.
@@ -770,7 +784,13 @@ type SaveWritesRequest struct {
 	// checkpoint that does not exist yet cannot be certified:
 	// `DURABILITY_CERTIFIED` then fails with `FAILED_PRECONDITION` /
 	// `CHECKPOINT_MISSING`.
-	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	Durability Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	// Lease of the thread under which the caller writes, at most 128 bytes of UTF-8,
+	// without NUL; see `LeaseService`. If the lease has ended, the call fails with
+	// `FAILED_PRECONDITION` / `LEASE_LOST`. Empty: no lease; while the thread has
+	// one that is not advisory, the call then fails with `ABORTED` /
+	// `THREAD_BUSY`. Writes that are already stored succeed without the check.
+	LeaseId       string `protobuf:"bytes,4,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -824,6 +844,13 @@ func (x *SaveWritesRequest) GetDurability() Durability {
 		return x.Durability
 	}
 	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *SaveWritesRequest) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
 }
 
 // Response of `SaveWrites`.
@@ -1771,7 +1798,7 @@ var File_tuskpoint_v1_checkpoint_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\n" +
-	"%tuskpoint/v1/checkpoint_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xcf\x03\n" +
+	"%tuskpoint/v1/checkpoint_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xea\x03\n" +
 	"\x15SaveCheckpointRequest\x128\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x18.tuskpoint.v1.CheckpointR\n" +
@@ -1789,7 +1816,8 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\x0fcontinue_latest\x18\b \x01(\bR\x0econtinueLatest\x12\x19\n" +
 	"\braise_id\x18\t \x01(\bR\araiseId\x12'\n" +
 	"\x0frestart_deleted\x18\n" +
-	" \x01(\bR\x0erestartDeletedB\x10\n" +
+	" \x01(\bR\x0erestartDeleted\x12\x19\n" +
+	"\blease_id\x18\v \x01(\tR\aleaseIdB\x10\n" +
 	"\x0e_expected_headB\r\n" +
 	"\v_searchable\"\xc2\x02\n" +
 	"\x16SaveCheckpointResponse\x12-\n" +
@@ -1827,13 +1855,14 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\awritten\x18\x04 \x01(\v2 .tuskpoint.v1.SaveWritesResponseH\x00R\awritten\x127\n" +
 	"\x03got\x18\x05 \x01(\v2#.tuskpoint.v1.GetCheckpointResponseH\x00R\x03got\x12/\n" +
 	"\x05error\x18\x06 \x01(\v2\x17.tuskpoint.v1.CallErrorH\x00R\x05errorB\b\n" +
-	"\x06result\"\xb0\x01\n" +
+	"\x06result\"\xcb\x01\n" +
 	"\x11SaveWritesRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x122\n" +
 	"\x06writes\x18\x02 \x03(\v2\x1a.tuskpoint.v1.PendingWriteR\x06writes\x128\n" +
 	"\n" +
 	"durability\x18\x03 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\xd1\x01\n" +
+	"durability\x12\x19\n" +
+	"\blease_id\x18\x04 \x01(\tR\aleaseId\"\xd1\x01\n" +
 	"\x12SaveWritesResponse\x128\n" +
 	"\n" +
 	"durability\x18\x01 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +

@@ -64,6 +64,10 @@ type CheckpointServiceClient interface {
 	//     while the call waited for its certification.
 	//   - `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
 	//     the namespace.
+	//   - `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+	//     not name a lease.
+	//   - `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+	//     ended.
 	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
 	//     certification.
 	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
@@ -152,6 +156,10 @@ type CheckpointServiceClient interface {
 	//     deleted incarnation.
 	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the request asks for
 	//     `DURABILITY_CERTIFIED`, and the checkpoint does not exist.
+	//   - `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+	//     not name a lease.
+	//   - `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+	//     ended.
 	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
 	//     certification.
 	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
@@ -421,6 +429,10 @@ type CheckpointServiceServer interface {
 	//     while the call waited for its certification.
 	//   - `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
 	//     the namespace.
+	//   - `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+	//     not name a lease.
+	//   - `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+	//     ended.
 	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
 	//     certification.
 	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
@@ -509,6 +521,10 @@ type CheckpointServiceServer interface {
 	//     deleted incarnation.
 	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the request asks for
 	//     `DURABILITY_CERTIFIED`, and the checkpoint does not exist.
+	//   - `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+	//     not name a lease.
+	//   - `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+	//     ended.
 	//   - `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
 	//     certification.
 	//   - `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota

@@ -406,6 +406,25 @@ const (
 	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
 	// "OLDER_SERVERS", "metadata": {"what": "leases"}}
 	ErrorReason_ERROR_REASON_OLDER_SERVERS ErrorReason = 48
+	// Another lease of the thread holds, and excludes the change or the lease
+	// that the call asks for. `owner` names the driver of the thread, and `until`
+	// is the time at which the lease ends unless the driver extends it. The
+	// server stored nothing.
+	//
+	// Status: `ABORTED`, with `RetryInfo`: the time until the lease ends. Example:
+	// {"reason": "THREAD_BUSY", "metadata": {"thread_id": "t1", "owner":
+	// "worker-7", "until": "2026-11-30T12:00:30.000Z"}}
+	ErrorReason_ERROR_REASON_THREAD_BUSY ErrorReason = 53
+	// The lease that the call names has ended: by its time, by a release, by the
+	// deletion of the thread, or because another caller took the thread over. If
+	// another lease holds, `owner` names its driver. The server stored nothing.
+	// The client MUST NOT send the change again without a lease: another driver
+	// may have changed the thread.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "LEASE_LOST",
+	// "metadata": {"thread_id": "t1", "lease_id": "1099511627783-5f1c09a3b7de",
+	// "owner": "worker-8"}}
+	ErrorReason_ERROR_REASON_LEASE_LOST ErrorReason = 54
 )
 
 // Enum value maps for ErrorReason.
@@ -460,6 +479,8 @@ var (
 		46: "ERROR_REASON_JOURNAL_DAMAGED",
 		47: "ERROR_REASON_OUTCOME_UNKNOWN",
 		48: "ERROR_REASON_OLDER_SERVERS",
+		53: "ERROR_REASON_THREAD_BUSY",
+		54: "ERROR_REASON_LEASE_LOST",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -511,6 +532,8 @@ var (
 		"ERROR_REASON_JOURNAL_DAMAGED":          46,
 		"ERROR_REASON_OUTCOME_UNKNOWN":          47,
 		"ERROR_REASON_OLDER_SERVERS":            48,
+		"ERROR_REASON_THREAD_BUSY":              53,
+		"ERROR_REASON_LEASE_LOST":               54,
 	}
 )
 
@@ -855,7 +878,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xa5\r\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xe0\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -906,7 +929,9 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	" ERROR_REASON_SEALING_UNAVAILABLE\x10-\x12 \n" +
 	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/\x12\x1e\n" +
-	"\x1aERROR_REASON_OLDER_SERVERS\x100*\xa2\x02\n" +
+	"\x1aERROR_REASON_OLDER_SERVERS\x100\x12\x1c\n" +
+	"\x18ERROR_REASON_THREAD_BUSY\x105\x12\x1b\n" +
+	"\x17ERROR_REASON_LEASE_LOST\x106*\xa2\x02\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

@@ -53,6 +53,10 @@ const (
 	// Nothing happened: all changes up to the cursor were delivered. Takes no
 	// number of the sequence.
 	EventKind_EVENT_KIND_PROGRESS EventKind = 11
+	// A lease of the thread was acquired, released or taken over. The event has no
+	// checkpoint; `GetThread` returns the present lease. A lease that is extended,
+	// or whose time is over, makes no event.
+	EventKind_EVENT_KIND_LEASE_CHANGED EventKind = 13
 )
 
 // Enum value maps for EventKind.
@@ -70,6 +74,7 @@ var (
 		9:  "EVENT_KIND_RECOVERED",
 		10: "EVENT_KIND_CERTIFIED",
 		11: "EVENT_KIND_PROGRESS",
+		13: "EVENT_KIND_LEASE_CHANGED",
 	}
 	EventKind_value = map[string]int32{
 		"EVENT_KIND_UNSPECIFIED":         0,
@@ -84,6 +89,7 @@ var (
 		"EVENT_KIND_RECOVERED":           9,
 		"EVENT_KIND_CERTIFIED":           10,
 		"EVENT_KIND_PROGRESS":            11,
+		"EVENT_KIND_LEASE_CHANGED":       13,
 	}
 )
 
@@ -624,7 +630,7 @@ const file_tuskpoint_v1_history_service_proto_rawDesc = "" +
 	"checkpoint\x18\x05 \x01(\v2\x18.tuskpoint.v1.CheckpointR\n" +
 	"checkpoint\x12/\n" +
 	"\x13deleted_checkpoints\x18\x06 \x01(\x04R\x12deletedCheckpoints\x12.\n" +
-	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time*\xe7\x02\n" +
+	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time*\x85\x03\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bEVENT_KIND_CHECKPOINT_SAVED\x10\x01\x12\x1b\n" +
@@ -638,7 +644,8 @@ const file_tuskpoint_v1_history_service_proto_rawDesc = "" +
 	"\x14EVENT_KIND_RECOVERED\x10\t\x12\x18\n" +
 	"\x14EVENT_KIND_CERTIFIED\x10\n" +
 	"\x12\x17\n" +
-	"\x13EVENT_KIND_PROGRESS\x10\v2\xbf\x01\n" +
+	"\x13EVENT_KIND_PROGRESS\x10\v\x12\x1c\n" +
+	"\x18EVENT_KIND_LEASE_CHANGED\x10\r2\xbf\x01\n" +
 	"\x0eHistoryService\x12W\n" +
 	"\fReplayThread\x12!.tuskpoint.v1.ReplayThreadRequest\x1a\".tuskpoint.v1.ReplayThreadResponse0\x01\x12T\n" +
 	"\vWatchThread\x12 .tuskpoint.v1.WatchThreadRequest\x1a!.tuskpoint.v1.WatchThreadResponse0\x01B\xac\x01\n" +

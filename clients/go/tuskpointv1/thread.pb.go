@@ -182,7 +182,10 @@ type Thread struct {
 	// First failure of the head, if the thread failed.
 	Failure *Failure `protobuf:"bytes,16,opt,name=failure,proto3" json:"failure,omitempty"`
 	// Summary of the head (`Checkpoint.summary`); empty if the head has none.
-	Summary       string `protobuf:"bytes,17,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary string `protobuf:"bytes,17,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Lease of the thread, without its `lease_id`. Absent if the thread has no
+	// lease that holds.
+	Lease         *Lease `protobuf:"bytes,18,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -336,14 +339,21 @@ func (x *Thread) GetSummary() string {
 	return ""
 }
 
+func (x *Thread) GetLease() *Lease {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
 var File_tuskpoint_v1_thread_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x19tuskpoint/v1/thread.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17tuskpoint/v1/step.proto\"Y\n" +
+	"\x19tuskpoint/v1/thread.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18tuskpoint/v1/lease.proto\x1a\x17tuskpoint/v1/step.proto\"Y\n" +
 	"\rNamespaceHead\x12#\n" +
 	"\rcheckpoint_ns\x18\x01 \x01(\tR\fcheckpointNs\x12#\n" +
-	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\"\xf1\x05\n" +
+	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\"\x9c\x06\n" +
 	"\x06Thread\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12\x10\n" +
@@ -365,7 +375,8 @@ const file_tuskpoint_v1_thread_proto_rawDesc = "" +
 	"\funsearchable\x18\x0e \x01(\bR\funsearchable\x122\n" +
 	"\bquestion\x18\x0f \x01(\v2\x16.tuskpoint.v1.QuestionR\bquestion\x12/\n" +
 	"\afailure\x18\x10 \x01(\v2\x15.tuskpoint.v1.FailureR\afailure\x12\x18\n" +
-	"\asummary\x18\x11 \x01(\tR\asummary*y\n" +
+	"\asummary\x18\x11 \x01(\tR\asummary\x12)\n" +
+	"\x05lease\x18\x12 \x01(\v2\x13.tuskpoint.v1.LeaseR\x05lease*y\n" +
 	"\vThreadState\x12\x1c\n" +
 	"\x18THREAD_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11THREAD_STATE_IDLE\x10\x01\x12\x1c\n" +
@@ -395,6 +406,7 @@ var file_tuskpoint_v1_thread_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),   // 4: google.protobuf.Duration
 	(*Question)(nil),              // 5: tuskpoint.v1.Question
 	(*Failure)(nil),               // 6: tuskpoint.v1.Failure
+	(*Lease)(nil),                 // 7: tuskpoint.v1.Lease
 }
 var file_tuskpoint_v1_thread_proto_depIdxs = []int32{
 	0, // 0: tuskpoint.v1.Thread.state:type_name -> tuskpoint.v1.ThreadState
@@ -405,11 +417,12 @@ var file_tuskpoint_v1_thread_proto_depIdxs = []int32{
 	4, // 5: tuskpoint.v1.Thread.retention:type_name -> google.protobuf.Duration
 	5, // 6: tuskpoint.v1.Thread.question:type_name -> tuskpoint.v1.Question
 	6, // 7: tuskpoint.v1.Thread.failure:type_name -> tuskpoint.v1.Failure
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	7, // 8: tuskpoint.v1.Thread.lease:type_name -> tuskpoint.v1.Lease
+	9, // [9:9] is the sub-list for method output_type
+	9, // [9:9] is the sub-list for method input_type
+	9, // [9:9] is the sub-list for extension type_name
+	9, // [9:9] is the sub-list for extension extendee
+	0, // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_thread_proto_init() }
@@ -417,6 +430,7 @@ func file_tuskpoint_v1_thread_proto_init() {
 	if File_tuskpoint_v1_thread_proto != nil {
 		return
 	}
+	file_tuskpoint_v1_lease_proto_init()
 	file_tuskpoint_v1_step_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

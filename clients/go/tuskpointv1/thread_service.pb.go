@@ -1836,7 +1836,13 @@ type RollbackThreadRequest struct {
 	// rollback commits; empty for no checkpoint. Absent: no check.
 	ExpectedHead *string `protobuf:"bytes,3,opt,name=expected_head,json=expectedHead,proto3,oneof" json:"expected_head,omitempty"`
 	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
-	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	Durability Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	// Lease of the thread under which the caller rolls back, at most 128 bytes of UTF-8,
+	// without NUL; see `LeaseService`. If the lease has ended, the call fails with
+	// `FAILED_PRECONDITION` / `LEASE_LOST`. Empty: no lease; while the thread has
+	// one that is not advisory, the call then fails with `ABORTED` /
+	// `THREAD_BUSY`. A retry with the same `request_id` succeeds without the check.
+	LeaseId       string `protobuf:"bytes,5,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1897,6 +1903,13 @@ func (x *RollbackThreadRequest) GetDurability() Durability {
 		return x.Durability
 	}
 	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *RollbackThreadRequest) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
 }
 
 // Response of `RollbackThread`.
@@ -2998,7 +3011,7 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"forkedFrom\x128\n" +
 	"\n" +
 	"durability\x18\x03 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\xdb\x01\n" +
+	"durability\"\xf6\x01\n" +
 	"\x15RollbackThreadRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x1d\n" +
 	"\n" +
@@ -3006,7 +3019,8 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\rexpected_head\x18\x03 \x01(\tH\x00R\fexpectedHead\x88\x01\x01\x128\n" +
 	"\n" +
 	"durability\x18\x04 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durabilityB\x10\n" +
+	"durability\x12\x19\n" +
+	"\blease_id\x18\x05 \x01(\tR\aleaseIdB\x10\n" +
 	"\x0e_expected_head\"\xab\x01\n" +
 	"\x16RollbackThreadResponse\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12(\n" +

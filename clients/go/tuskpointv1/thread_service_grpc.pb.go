@@ -324,6 +324,10 @@ type ThreadServiceClient interface {
 	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
 	//   - `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
 	//     the namespace.
+	//   - `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+	//     not name a lease.
+	//   - `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+	//     ended.
 	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
 	//     request.
 	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the thread was deleted
@@ -878,6 +882,10 @@ type ThreadServiceServer interface {
 	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
 	//   - `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
 	//     the namespace.
+	//   - `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+	//     not name a lease.
+	//   - `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+	//     ended.
 	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
 	//     request.
 	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the thread was deleted

@@ -127,6 +127,14 @@ export class AlreadyExists extends TuskPointError {}
 /** Another agent changed the thread: load its head and decide again. */
 export class Conflict extends TuskPointError {}
 
+/** Another driver has the lease of the thread: wait for its end, or take the thread over. */
+export class ThreadBusy extends Conflict {
+  /** Name of the driver; empty if the service named none. */
+  get owner(): string {
+    return this.metadata["owner"] ?? "";
+  }
+}
+
 /** The thread was deleted: restart the thread with a checkpoint that has no parent. */
 export class ThreadDeleted extends TuskPointError {}
 
@@ -134,6 +142,14 @@ export class ThreadDeleted extends TuskPointError {}
  * The service is not in the state that the call needs; the reason, or the message, names the state.
  */
 export class PreconditionFailed extends TuskPointError {}
+
+/** The lease of the thread has ended: stop the run, because another driver may have begun. */
+export class LeaseLost extends PreconditionFailed {
+  /** Name of the driver that has the thread now; empty if no lease holds. */
+  get owner(): string {
+    return this.metadata["owner"] ?? "";
+  }
+}
 
 /** The service does not have content that the request refers to: send the content inline. */
 export class ValuesMissing extends TuskPointError {
@@ -246,6 +262,9 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   JOURNAL_DAMAGED: DataLoss,
   JOURNAL_UNAVAILABLE: Unavailable,
   OUTCOME_UNKNOWN: Unavailable,
+  OLDER_SERVERS: Unavailable,
+  THREAD_BUSY: ThreadBusy,
+  LEASE_LOST: LeaseLost,
   BACKLOG_FULL: ResourceExhausted,
   MEMORY_FULL: ResourceExhausted,
   READER_TOO_SLOW: ResourceExhausted,

@@ -44,8 +44,8 @@ WAIT_S = 20
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # Fields that differ from call to call, or are opaque to every caller.
 _UNSTEADY = {
-    "catalog", "catalog_blob_id", "create_time", "cursor", "location", "start_time", "time",
-    "update_time",
+    "acquire_time", "catalog", "catalog_blob_id", "create_time", "cursor", "expire_time", "fence",
+    "lease_id", "location", "start_time", "time", "update_time",
 }  # fmt: skip
 
 
@@ -240,6 +240,7 @@ async def furnish(owner: Tenant) -> Names:
     snapshot = await client.create_snapshot([thread], session_id="owners-session")
     item = "owners-item"
     await client.put_items([ItemChange((item,), item, {"item": item}, ttl_s=3600)])
+    lease = await client.acquire_lease("owners-leased-thread", owner="owners-agent", ttl_s=3600)
     descriptor = await client.handoff(thread)
     await client.flush()
     watched = client.watch(thread, progress_s=1)
@@ -266,5 +267,7 @@ async def furnish(owner: Tenant) -> Names:
         content=content,
         words="The owner wrote zebras",
         item=item,
+        leased="owners-leased-thread",
+        lease=lease.lease_id,
         cursor=cursor,
     )

@@ -21,6 +21,7 @@ from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_service_pb2 as handoffs
 from tuskpoint.v1 import history_service_pb2 as history
+from tuskpoint.v1 import lease_service_pb2 as leases
 from tuskpoint.v1 import search_service_pb2 as search
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import store_service_pb2 as store
@@ -49,6 +50,8 @@ class Names:
     content: bytes
     words: str
     item: str
+    leased: str
+    lease: str
     cursor: bytes
 
     @property
@@ -73,6 +76,8 @@ NOBODYS = Names(
     content=b"what nobody keeps",
     words="nobody wrote zebras",
     item="nobodys-item",
+    leased="nobodys-leased-thread",
+    lease="1-00000000aaa5",
     cursor=b"",
 )
 
@@ -264,6 +269,17 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
                 new_thread_id=names.thread,
                 request_id=names.request,
             )
+        ],
+        methods.ACQUIRE_LEASE.path: [
+            leases.AcquireLeaseRequest(
+                thread_id=names.leased, owner=names.agent, request_id=names.request
+            )
+        ],
+        methods.KEEP_LEASE.path: [
+            leases.KeepLeaseRequest(thread_id=names.leased, lease_id=names.lease)
+        ],
+        methods.RELEASE_LEASE.path: [
+            leases.ReleaseLeaseRequest(thread_id=names.leased, lease_id=names.lease)
         ],
         methods.PUT_ITEMS.path: [
             store.PutItemsRequest(

@@ -48,6 +48,7 @@ _UNSTEADY = re.compile(
     r'|vectors|\w*indexed_checkpoints)": .*|,$',
     re.MULTILINE,
 )
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
 _HEX = re.compile(r"[0-9a-f]{16,}")
 
 
@@ -110,7 +111,7 @@ async def all_heard(tenant: Tenant) -> dict[str, str]:
     heard = {}
     for number, (whose, path, request, probe_names) in enumerate(calls):
         answer = _UNSTEADY.sub("", await tenant.heard(path, request, probe_names))
-        heard[f"{path} {whose} {number}"] = _HEX.sub("<hex>", answer)
+        heard[f"{path} {whose} {number}"] = _TIME.sub("<time>", _HEX.sub("<hex>", answer))
     return heard
 
 

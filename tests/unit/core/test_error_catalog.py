@@ -45,6 +45,8 @@ VERBS = frozenset(
         "retry",
         "save",
         "send",
+        "stop",
+        "upgrade",
         "use",
         "verify",
         "wait",

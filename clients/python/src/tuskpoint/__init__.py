@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from ._messages.lineage.handoffs import Adoption, AdoptProgress, Descriptor
     from ._messages.lineage.snapshots import SnapshotRecord
     from ._messages.lineage.verification import CheckpointVerdict, Verification
-    from ._messages.records import Channel, CheckpointRecord, Lineage, Location, Reference, Write
+    from ._messages.records import (
+        Channel,
+        CheckpointRecord,
+        LeaseRecord,
+        Lineage,
+        Location,
+        Reference,
+        Write,
+    )
     from ._messages.reports import (
         ArchiveStatus,
         ClockJump,
@@ -47,11 +55,13 @@ if TYPE_CHECKING:
         InvalidDescriptor,
         InvalidRequest,
         InvalidType,
+        LeaseLost,
         NotFound,
         PermissionDenied,
         PreconditionFailed,
         ResourceExhausted,
         ServerError,
+        ThreadBusy,
         ThreadDeleted,
         TlsMismatch,
         TuskPointError,
@@ -96,6 +106,8 @@ __all__ = [
     "InvalidRequest",
     "ItemChange",
     "ItemRecord",
+    "LeaseLost",
+    "LeaseRecord",
     "Lineage",
     "LineageStep",
     "Location",
@@ -126,6 +138,7 @@ __all__ = [
     "SnapshotRecord",
     "StepRecord",
     "StepsNotSaved",
+    "ThreadBusy",
     "ThreadDeleted",
     "ThreadEvent",
     "ThreadLineage",
@@ -173,6 +186,7 @@ _ELSEWHERE = {
     "FoundItems": "._messages.items",
     "ItemChange": "._messages.items",
     "ItemRecord": "._messages.items",
+    "LeaseRecord": "._messages.records",
     "Change": "._messages.lineage.differences",
     "CheckpointVerdict": "._messages.lineage.verification",
     "Diff": "._messages.lineage.differences",

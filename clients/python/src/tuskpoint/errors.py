@@ -100,12 +100,40 @@ class Conflict(TuskPointError):
     """Another agent saved to the thread: load its head and decide again."""
 
 
+class ThreadBusy(Conflict):
+    """Another driver has the lease of the thread: wait for its end, or take the thread over."""
+
+    @property
+    def owner(self) -> str:
+        """Name of the driver; empty if the service named none."""
+        return self.metadata.get("owner", "")
+
+    @property
+    def until(self) -> str:
+        """Time at which the lease ends unless it is extended, as ISO 8601; may be empty."""
+        return self.metadata.get("until", "")
+
+
 class ThreadDeleted(TuskPointError):
     """The thread was deleted: start again with a checkpoint that has no parent."""
 
 
 class PreconditionFailed(TuskPointError):
     """The service is not in the state that the call requires; see the reason."""
+
+
+class LeaseLost(PreconditionFailed):
+    """The lease of the thread has ended: stop this run, because another driver may have begun."""
+
+    @property
+    def lease_id(self) -> str:
+        """The lease that has ended."""
+        return self.metadata.get("lease_id", "")
+
+    @property
+    def owner(self) -> str:
+        """Name of the driver that has the thread now; empty if no lease holds."""
+        return self.metadata.get("owner", "")
 
 
 class ValuesMissing(TuskPointError):
@@ -253,6 +281,8 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "JOURNAL_UNAVAILABLE": Unavailable,
     "OUTCOME_UNKNOWN": Unavailable,
     "OLDER_SERVERS": Unavailable,
+    "THREAD_BUSY": ThreadBusy,
+    "LEASE_LOST": LeaseLost,
     "BACKLOG_FULL": ResourceExhausted,
     "MEMORY_FULL": ResourceExhausted,
     "READER_TOO_SLOW": ResourceExhausted,

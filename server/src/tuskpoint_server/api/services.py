@@ -11,6 +11,7 @@ from tuskpoint.v1 import (
     checkpoint_service_pb2,
     handoff_service_pb2,
     history_service_pb2,
+    lease_service_pb2,
     search_service_pb2,
     snapshot_service_pb2,
     store_service_pb2,
@@ -22,6 +23,7 @@ from ..features.checkpoints.checkpoints import Checkpoints
 from ..features.checkpoints.threads import Threads
 from ..features.history.history import History
 from ..features.items.items import Store
+from ..features.leases.leases import Leases
 from ..features.lineage.branches import Branches
 from ..features.lineage.handoffs import Handoffs
 from ..features.lineage.snapshots import Snapshots
@@ -33,6 +35,7 @@ from .admin import AdminServicer
 from .checkpoints.servicer import CheckpointServicer
 from .handoffs import HandoffServicer
 from .history import HistoryServicer
+from .leases import LeaseServicer
 from .search import SearchServicer
 from .snapshots import SnapshotServicer
 from .store import StoreServicer
@@ -48,6 +51,7 @@ def services(
     snapshots: Snapshots,
     history: History,
     handoffs: Handoffs,
+    leases: Leases,
     search: Search,
     store: Store,
     admin: Admin,
@@ -59,6 +63,7 @@ def services(
         (thread_service_pb2, ThreadServicer(threads, checkpoints, branches, removal, retention)),
         (history_service_pb2, HistoryServicer(history)),
         (handoff_service_pb2, HandoffServicer(handoffs)),
+        (lease_service_pb2, LeaseServicer(leases)),
         (search_service_pb2, SearchServicer(search)),
         (snapshot_service_pb2, SnapshotServicer(snapshots)),
         (store_service_pb2, StoreServicer(store)),

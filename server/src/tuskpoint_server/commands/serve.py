@@ -47,6 +47,7 @@ from ..features.history.changes import Events
 from ..features.history.history import History
 from ..features.items.item_rows import ItemRows
 from ..features.items.items import Store
+from ..features.leases.leases import Leases
 from ..features.lineage.branches import Branches
 from ..features.lineage.handoff_rows import HandoffRows
 from ..features.lineage.handoffs import Handoffs
@@ -196,6 +197,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             Snapshots(snapshots, archive, completer, journal.journal_id),
             History(rows, Events(journal), completer, journal.now_us),
             Handoffs(rows, lineage, HandoffRows(journal), archive, completer, signer, identities),
+            Leases(journal),
             Search(engine),
             Store(items, archive, engine),
             admin,

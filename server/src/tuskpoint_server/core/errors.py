@@ -150,6 +150,16 @@ class Reason(Enum):
         "upgrade the other servers, then retry",
         5.0,
     )
+    THREAD_BUSY = Status.ABORTED.says(
+        "'{owner}' drives thread '{thread_id}' with a lease until {until}",
+        "wait until the lease ends, or acquire the lease of the thread with ON_BUSY_TAKE_OVER",
+        0.0,
+    )
+    LEASE_LOST = Status.FAILED_PRECONDITION.says(
+        "lease '{lease_id}' of thread '{thread_id}' has ended",
+        "stop this run, or acquire the lease of the thread again and continue from its latest "
+        "checkpoint",
+    )
     BACKLOG_FULL = Status.RESOURCE_EXHAUSTED.says(
         "{backlog_bytes} bytes wait for certification, and the limit is {maximum}",
         "retry once the blob store has caught up",

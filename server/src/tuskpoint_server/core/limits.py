@@ -45,6 +45,8 @@ class Limits:
     max_summary: int = 1024
     max_agent_id: int = 256
     max_request_id: int = 128
+    max_lease_id: int = 128
+    max_owner: int = 256
     max_run_id: int = 512
     max_batch: int = 1000
     max_page: int = 1000

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
+from .leases import Lease
 from .model import BlobLocation, CheckpointKey, Failure, Question
 
 SNAPSHOTS, SNAPSHOTS_END = "$snapshot/", "$snapshot0"
@@ -66,6 +67,7 @@ class Thread:
     summary: str = ""  # of the head
     question: Question | None = None  # first open question of the head of an interrupted thread
     failure: Failure | None = None  # first failure of the head of a failed thread
+    lease: Lease | None = None  # lease that holds now
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class EventKind(IntEnum):
     RECOVERED = 9
     CERTIFIED = 10
     PROGRESS = 11
+    LEASE_CHANGED = 13
 
 
 @dataclass(frozen=True, slots=True)

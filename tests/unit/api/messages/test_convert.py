@@ -203,7 +203,9 @@ def test_slots_of_writes_are_derived() -> None:
             sent("a", "__error__", idx=0),
         ],
     )
-    place, drafts = saves.take_writes(request) or (None, ())
+    request.lease_id = "1-0"
+    place, drafts, lease_id = saves.take_writes(request) or (None, (), "")
+    assert lease_id == "1-0"
     assert place == CheckpointKey("thread", "", "id")
     assert [(each.task_id, each.idx) for each in drafts] == [
         ("a", 0),

@@ -16,6 +16,7 @@ from .parts.handoffs import AsyncHandoffs
 from .parts.history import AsyncHistory
 from .parts.interrupts import AsyncInterrupts
 from .parts.items import AsyncItems
+from .parts.leases import AsyncLeases
 from .parts.lineage import AsyncLineage
 from .parts.search import AsyncSearch
 from .parts.snapshots import AsyncSnapshots
@@ -25,6 +26,7 @@ from .parts.threads import AsyncThreads
 class AsyncClient(
     AsyncCheckpoints,
     AsyncThreads,
+    AsyncLeases,
     AsyncInterrupts,
     AsyncLineage,
     AsyncHistory,

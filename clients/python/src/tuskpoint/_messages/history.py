@@ -23,6 +23,7 @@ EventName = Literal[
     "handed_off",
     "recovered",
     "certified",
+    "lease_changed",
 ]
 
 _KINDS: dict[str, history.EventKind] = {
@@ -36,6 +37,7 @@ _KINDS: dict[str, history.EventKind] = {
     "handed_off": history.EVENT_KIND_HANDED_OFF,
     "recovered": history.EVENT_KIND_RECOVERED,
     "certified": history.EVENT_KIND_CERTIFIED,
+    "lease_changed": history.EVENT_KIND_LEASE_CHANGED,
 }
 
 
@@ -47,7 +49,8 @@ class ThreadEvent:
         kind: Kind of the change: "checkpoint_saved", "writes_saved", "label_set",
             "checkpoints_deleted", "thread_deleted" (the last of an incarnation),
             "retention_set", "searchable_set", "handed_off", "recovered", "certified" (everything
-            up to `seq` is), or "progress" (nothing happened). A newer server may send other kinds.
+            up to `seq` is), "lease_changed", or "progress" (nothing happened). A newer
+            server may send other kinds.
         cursor: Position after which a watch can start.
         seq: Position in the thread's sequence, which rises by 1 from change to change; "certified"
             and "progress" are not changes.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from ..errors import UnreadableValue
-from ..v1 import checkpoint_pb2, value_pb2
+from ..v1 import checkpoint_pb2, lease_pb2, value_pb2
 from .checkpoints.steps import StepRecord, step_record
 
 DurabilityName = Literal["journaled", "certified"]
@@ -266,4 +266,49 @@ def _write(message: value_pb2.PendingWrite) -> Write:
         channel=message.channel,
         type=message.value.type,
         data=message.value.data,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """The right to change a thread.
+
+    Attributes:
+        thread_id: The thread.
+        lease_id: ID of the lease; empty in the description of a thread, because only the holder
+            knows the ID.
+        fence: Number that is greater than the fences of all earlier leases of the thread.
+        owner: Name of the driver.
+        advisory: Whether changes without the lease are accepted.
+        expires: Time at which the lease ends unless it is extended.
+        acquired: Time of the acquisition.
+        ttl: Time from an extension to the end.
+    """
+
+    thread_id: str
+    lease_id: str
+    fence: int
+    owner: str
+    advisory: bool
+    expires: datetime
+    acquired: datetime
+    ttl: timedelta
+
+    @property
+    def variable(self) -> str:
+        """Value of the environment variable `TUSKPOINT_LEASE` for a process that may use it."""
+        return f"{self.lease_id}:{self.thread_id}"
+
+
+def lease_record(message: lease_pb2.Lease) -> LeaseRecord:
+    """Return the record of a lease."""
+    return LeaseRecord(
+        thread_id=message.thread_id,
+        lease_id=message.lease_id,
+        fence=message.fence,
+        owner=message.owner,
+        advisory=message.advisory,
+        expires=moment(message.expire_time),
+        acquired=moment(message.acquire_time),
+        ttl=message.ttl.ToTimedelta(),
     )

@@ -12,7 +12,15 @@ from ..v1 import search_service_pb2 as search
 from ..v1.admin_service_pb2 import GetArchiveStatusResponse, GetServerInfoResponse
 from ..v1.thread_service_pb2 import GetManifestResponse
 from .checkpoints.steps import Failure, Question, failure_of, question_of
-from .records import Lineage, Location, lineage_of, location_of, moment
+from .records import (
+    LeaseRecord,
+    Lineage,
+    Location,
+    lease_record,
+    lineage_of,
+    location_of,
+    moment,
+)
 
 StateName = Literal["idle", "interrupted", "failed"]
 
@@ -50,6 +58,7 @@ class ThreadRecord:
         question: First open question of the latest checkpoint if the thread is interrupted; else
             `None`.
         failure: First failure of the latest checkpoint if the thread failed; else `None`.
+        lease: Lease of the thread's driver, without its ID; `None` if no lease holds.
     """
 
     thread_id: str
@@ -68,6 +77,7 @@ class ThreadRecord:
     summary: str = ""
     question: Question | None = None
     failure: Failure | None = None
+    lease: LeaseRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +261,7 @@ def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
         summary=message.summary,
         question=question_of(message.question) if message.HasField("question") else None,
         failure=failure_of(message.failure) if message.HasField("failure") else None,
+        lease=lease_record(message.lease) if message.HasField("lease") else None,
     )
 
 

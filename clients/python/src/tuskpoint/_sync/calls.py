@@ -9,6 +9,7 @@ from contextlib import closing
 from .._messages.checkpoints.large_values import CheckpointAssembler, DeltaHistoryAssembler
 from .._messages.checkpoints.value_cache import ValueCache, fill_held
 from .._messages.items import namespaces_page, page_of
+from .._messages.leases import HeldLeases
 from .._transport import methods
 from .._transport.policy import with_request_id
 from .._transport.resume import AdoptionStream, ReplayStream, WatchStream
@@ -31,16 +32,30 @@ class SyncCalls(SyncTransport):
     Args:
         options: Target, timeouts, and most bytes of values to keep.
         values: Values that loads need not send again. `None` creates a cache for these calls alone.
+        leases: Leases under which these calls change threads. `None`: the lease in the environment.
+
+    Attributes:
+        leases: Leases under which these calls change threads.
+
+    Raises:
+        InvalidRequest: The environment variable of a lease is malformed.
     """
 
-    def __init__(self, options: Options, values: ValueCache | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        values: ValueCache | None = None,
+        leases: HeldLeases | None = None,
+    ) -> None:
         super().__init__(options)
         self._values = ValueCache(options.value_cache_bytes) if values is None else values
+        self.leases = HeldLeases.of_environment() if leases is None else leases
 
     def save_checkpoint(
         self, request: checkpoints.SaveCheckpointRequest
     ) -> checkpoints.SaveCheckpointResponse:
         """Save a checkpoint of any size."""
+        self.leases.fill(request)
         answer = self._exchange(methods.SAVE_CHECKPOINT, request)
         self._values.add_saved(request, answer.ref.checkpoint_id)
         WARNINGS.log(self.options.target, answer.warnings)
@@ -48,6 +63,7 @@ class SyncCalls(SyncTransport):
 
     def save_writes(self, request: checkpoints.SaveWritesRequest) -> checkpoints.SaveWritesResponse:
         """Save pending writes of any size."""
+        self.leases.fill(request)
         answer = self._exchange(methods.SAVE_WRITES, request)
         self._values.add_written(request)
         WARNINGS.log(self.options.target, answer.warnings)
@@ -103,6 +119,13 @@ class SyncCalls(SyncTransport):
             for frame in frames:
                 assembler.add(frame)
         return assembler.end()
+
+    def rollback_thread(
+        self, request: threads.RollbackThreadRequest
+    ) -> threads.RollbackThreadResponse:
+        """Append a checkpoint with the state of an earlier one."""
+        self.leases.fill(request)
+        return self.unary(methods.ROLLBACK_THREAD, request)
 
     def verify_thread(
         self, request: threads.VerifyThreadRequest

@@ -17,6 +17,7 @@ from .parts.handoffs import SyncHandoffs
 from .parts.history import SyncHistory
 from .parts.interrupts import SyncInterrupts
 from .parts.items import SyncItems
+from .parts.leases import SyncLeases
 from .parts.lineage import SyncLineage
 from .parts.search import SyncSearch
 from .parts.snapshots import SyncSnapshots
@@ -26,6 +27,7 @@ from .parts.threads import SyncThreads
 class Client(
     SyncCheckpoints,
     SyncThreads,
+    SyncLeases,
     SyncInterrupts,
     SyncLineage,
     SyncHistory,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -107,6 +107,32 @@ async def frames_of(call: Any, kept: Kept) -> AsyncGenerator[Any, None]:
     finally:
         call.cancel()
         room.release()
+
+
+class Heartbeat:
+    """Calls a function at intervals, in a task that ends with the context.
+
+    Args:
+        beat: The function; returns whether to call it again.
+        interval_s: Seconds between two calls.
+    """
+
+    def __init__(self, beat: Callable[[], Awaitable[bool]], interval_s: float) -> None:
+        self._beat = beat
+        self._interval_s = interval_s
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="tuskpoint-heartbeat")
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        again = True
+        while again:
+            await asyncio.sleep(self._interval_s)
+            again = await self._beat()
 
 
 def call_soon(

@@ -12,6 +12,7 @@ from ..v1 import admin_service_pb2 as admin
 from ..v1 import checkpoint_service_pb2 as checkpoints
 from ..v1 import handoff_service_pb2 as handoffs
 from ..v1 import history_service_pb2 as history
+from ..v1 import lease_service_pb2 as leases
 from ..v1 import search_service_pb2 as search
 from ..v1 import snapshot_service_pb2 as snapshots
 from ..v1 import store_service_pb2 as store
@@ -51,6 +52,7 @@ _CHECKPOINTS = "/tuskpoint.v1.CheckpointService/"
 _THREADS = "/tuskpoint.v1.ThreadService/"
 _HISTORY = "/tuskpoint.v1.HistoryService/"
 _SEARCH = "/tuskpoint.v1.SearchService/"
+_LEASES = "/tuskpoint.v1.LeaseService/"
 _HANDOFFS = "/tuskpoint.v1.HandoffService/"
 _SNAPSHOTS = "/tuskpoint.v1.SnapshotService/"
 _STORE = "/tuskpoint.v1.StoreService/"
@@ -105,6 +107,13 @@ DELETE_THREAD = Method(
     threads.DeleteThreadRequest,
     threads.DeleteThreadResponse,
     Patience.LONG,
+)
+ACQUIRE_LEASE = Method(
+    _LEASES + "AcquireLease", leases.AcquireLeaseRequest, leases.AcquireLeaseResponse
+)
+KEEP_LEASE = Method(_LEASES + "KeepLease", leases.KeepLeaseRequest, leases.KeepLeaseResponse)
+RELEASE_LEASE = Method(
+    _LEASES + "ReleaseLease", leases.ReleaseLeaseRequest, leases.ReleaseLeaseResponse
 )
 SET_RETENTION = Method(
     _THREADS + "SetRetention",

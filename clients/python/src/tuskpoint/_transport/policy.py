@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from ..errors import TlsMismatch, TuskPointError, Unavailable
 from ..v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from ..v1.lease_service_pb2 import AcquireLeaseRequest
 from .methods import Method, Patience
 from .retry import Attempts, FirstAnswer, Repeat
 from .settings.options import Options
@@ -43,11 +44,14 @@ def attempts(
     is_certified = getattr(request, "durability", 0) == DURABILITY_CERTIFIED
     if patience is Patience.QUICK and (is_large or is_certified):
         patience = Patience.LONG
+    deadline_s: float = getattr(options, patience.value)
+    if isinstance(request, AcquireLeaseRequest):  # an attempt may be repeated with the same wait
+        deadline_s += request.wait.ToNanoseconds() / 1e9 + options.timeout_s
     return Attempts(
         options.retry,
         time.monotonic(),
         give_up_s=options.timeout_s,
-        deadline_s=getattr(options, patience.value),
+        deadline_s=deadline_s,
         repeat=_repeat(request),
     )
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import threading
+from collections.abc import Callable, Generator
 from typing import Any
 
 from google.protobuf.message import Message
 
 from .loops import Kept
 from .settings.token import Headers
+
+_LAST_BEAT_S = 1.0
 
 
 def answer_of(
@@ -44,3 +47,32 @@ def frames_of(call: Any, kept: Kept) -> Generator[Any, None, None]:
             yield from call
     finally:
         call.cancel()
+
+
+class Heartbeat:
+    """Calls a function at intervals, in a thread that ends with the context.
+
+    A call that runs at the end of the context is not waited for longer than a second: its thread
+    ends after it.
+
+    Args:
+        beat: The function; returns whether to call it again.
+        interval_s: Seconds between two calls.
+    """
+
+    def __init__(self, beat: Callable[[], bool], interval_s: float) -> None:
+        self._beat = beat
+        self._interval_s = interval_s
+        self._ended = threading.Event()
+
+    def __enter__(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="tuskpoint-heartbeat", daemon=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join(_LAST_BEAT_S)
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._interval_s) and self._beat():
+            pass

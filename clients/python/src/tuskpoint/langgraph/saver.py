@@ -10,11 +10,14 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from .._async.calls import AsyncCalls
 from .._messages import requests
 from .._messages.checkpoints.value_cache import DEFAULT_BYTES, ValueCache
+from .._messages.leases import TTL_S, HeldLeases, OnBusy, acquiring
 from .._messages.records import DurabilityName
 from .._sync.calls import SyncCalls
 from .._transport.settings.options import Options
 from .._transport.settings.token import FilePath
 from ._async import AsyncMethods
+from ._encode import thread_text
+from ._leases import SaverLease
 from ._summary import Summarize
 from ._sync import SyncMethods
 from ._vector import Vectorize
@@ -105,9 +108,9 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
             tls=tls,
             value_cache_bytes=value_cache_bytes,
         )
-        values = ValueCache(value_cache_bytes)
-        self._calls = SyncCalls(options, values)
-        self._async_calls = AsyncCalls(options, values)
+        values, leases = ValueCache(value_cache_bytes), HeldLeases.of_environment()
+        self._calls = SyncCalls(options, values, leases)
+        self._async_calls = AsyncCalls(options, values, leases)
         self._durability = requests.durability(durability)
         self._waits_for = durability
         self._fence = fence
@@ -119,6 +122,43 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Return the version after `current`. Threads that have number versions keep numbers."""
         return cast(str, next_version(current))
+
+    def lease(
+        self,
+        thread_id: str,
+        *,
+        owner: str | None = None,
+        ttl_s: float = TTL_S,
+        on_busy: OnBusy | None = None,
+        wait_s: float | None = None,
+        advisory: bool = False,
+    ) -> SaverLease:
+        """Return a context, for `with` and `async with`, in which only this saver drives a thread.
+
+        Inside the context, the saver extends the lease in the background, and names the lease in
+        each save and write of the thread. If the lease was lost, the next save raises `LeaseLost`,
+        which ends the run. The end of the context releases the lease.
+
+        Args:
+            thread_id: The thread, which need not exist.
+            owner: Name of the driver, for people. Default: agent, machine and process.
+            ttl_s: Seconds after which the lease ends if this process no longer extends it, 1 to
+                3600.
+            on_busy: What to do if another driver has the thread: "reject" raises `ThreadBusy`;
+                "wait" waits for the end of its lease; "take_over" ends its lease: its run ends with
+                `LeaseLost` at its next save. Default: "wait" if `wait_s` is given, else "reject".
+            wait_s: Longest wait in seconds, with "wait". Default: 30.
+            advisory: Whether the server accepts changes of callers without a lease.
+
+        Raises:
+            ThreadBusy: Another driver has the thread, on entry.
+        """
+        request = acquiring(
+            *(thread_text(thread_id), owner, ttl_s, on_busy, wait_s),
+            advisory=advisory,
+            agent_id=self._agent_id,
+        )
+        return SaverLease(self._calls, self._async_calls, request)
 
     def close(self) -> None:
         """Close the connection of the sync methods."""

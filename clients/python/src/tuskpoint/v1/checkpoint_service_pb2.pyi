@@ -13,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SaveCheckpointRequest(_message.Message):
-    __slots__ = ("checkpoint", "writes", "durability", "expected_head", "agent_id", "vector", "searchable", "continue_latest", "raise_id", "restart_deleted")
+    __slots__ = ("checkpoint", "writes", "durability", "expected_head", "agent_id", "vector", "searchable", "continue_latest", "raise_id", "restart_deleted", "lease_id")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
@@ -24,6 +24,7 @@ class SaveCheckpointRequest(_message.Message):
     CONTINUE_LATEST_FIELD_NUMBER: _ClassVar[int]
     RAISE_ID_FIELD_NUMBER: _ClassVar[int]
     RESTART_DELETED_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     checkpoint: _checkpoint_pb2.Checkpoint
     writes: _containers.RepeatedCompositeFieldContainer[_value_pb2.PendingWrite]
     durability: _checkpoint_pb2.Durability
@@ -34,7 +35,8 @@ class SaveCheckpointRequest(_message.Message):
     continue_latest: bool
     raise_id: bool
     restart_deleted: bool
-    def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., expected_head: _Optional[str] = ..., agent_id: _Optional[str] = ..., vector: _Optional[_Iterable[float]] = ..., searchable: bool = ..., continue_latest: bool = ..., raise_id: bool = ..., restart_deleted: bool = ...) -> None: ...
+    lease_id: str
+    def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., expected_head: _Optional[str] = ..., agent_id: _Optional[str] = ..., vector: _Optional[_Iterable[float]] = ..., searchable: bool = ..., continue_latest: bool = ..., raise_id: bool = ..., restart_deleted: bool = ..., lease_id: _Optional[str] = ...) -> None: ...
 
 class SaveCheckpointResponse(_message.Message):
     __slots__ = ("ref", "durability", "seq", "incarnation", "catalog_blob_id", "warnings", "parent_checkpoint_id")
@@ -113,14 +115,16 @@ class Answer(_message.Message):
     def __init__(self, id: _Optional[int] = ..., last: bool = ..., saved: _Optional[_Union[SaveCheckpointResponse, _Mapping]] = ..., written: _Optional[_Union[SaveWritesResponse, _Mapping]] = ..., got: _Optional[_Union[GetCheckpointResponse, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.CallError, _Mapping]] = ...) -> None: ...
 
 class SaveWritesRequest(_message.Message):
-    __slots__ = ("ref", "writes", "durability")
+    __slots__ = ("ref", "writes", "durability", "lease_id")
     REF_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     writes: _containers.RepeatedCompositeFieldContainer[_value_pb2.PendingWrite]
     durability: _checkpoint_pb2.Durability
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+    lease_id: str
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., lease_id: _Optional[str] = ...) -> None: ...
 
 class SaveWritesResponse(_message.Message):
     __slots__ = ("durability", "seq", "early", "catalog_blob_id", "warnings")

@@ -115,6 +115,10 @@ class CheckpointServiceServicer(object):
         while the call waited for its certification.
         * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
         the namespace.
+        * `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+        not name a lease.
+        * `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+        ended.
         * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
         certification.
         * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
@@ -213,6 +217,10 @@ class CheckpointServiceServicer(object):
         deleted incarnation.
         * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the request asks for
         `DURABILITY_CERTIFIED`, and the checkpoint does not exist.
+        * `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+        not name a lease.
+        * `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+        ended.
         * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
         certification.
         * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota

@@ -64,6 +64,10 @@ class CheckpointServiceStub:
       while the call waited for its certification.
     * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
       the namespace.
+    * `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+      not name a lease.
+    * `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+      ended.
     * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
       certification.
     * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
@@ -154,6 +158,10 @@ class CheckpointServiceStub:
       deleted incarnation.
     * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the request asks for
       `DURABILITY_CERTIFIED`, and the checkpoint does not exist.
+    * `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+      not name a lease.
+    * `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+      ended.
     * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
       certification.
     * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
@@ -310,6 +318,10 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
       while the call waited for its certification.
     * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
       the namespace.
+    * `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+      not name a lease.
+    * `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+      ended.
     * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
       certification.
     * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
@@ -400,6 +412,10 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
       deleted incarnation.
     * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the request asks for
       `DURABILITY_CERTIFIED`, and the checkpoint does not exist.
+    * `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+      not name a lease.
+    * `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+      ended.
     * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
       certification.
     * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
@@ -559,6 +575,10 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
           while the call waited for its certification.
         * `ABORTED` / `HEAD_MOVED`: `expected_head` is not the latest checkpoint of
           the namespace.
+        * `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+          not name a lease.
+        * `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+          ended.
         * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
           certification.
         * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota
@@ -661,6 +681,10 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
           deleted incarnation.
         * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the request asks for
           `DURABILITY_CERTIFIED`, and the checkpoint does not exist.
+        * `ABORTED` / `THREAD_BUSY`: the thread has a lease, and the request does
+          not name a lease.
+        * `FAILED_PRECONDITION` / `LEASE_LOST`: the lease that the request names has
+          ended.
         * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for
           certification.
         * `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED`: the tenant has reached the quota

@@ -61,6 +61,8 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_JOURNAL_DAMAGED: _ClassVar[ErrorReason]
     ERROR_REASON_OUTCOME_UNKNOWN: _ClassVar[ErrorReason]
     ERROR_REASON_OLDER_SERVERS: _ClassVar[ErrorReason]
+    ERROR_REASON_THREAD_BUSY: _ClassVar[ErrorReason]
+    ERROR_REASON_LEASE_LOST: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -122,6 +124,8 @@ ERROR_REASON_SEALING_UNAVAILABLE: ErrorReason
 ERROR_REASON_JOURNAL_DAMAGED: ErrorReason
 ERROR_REASON_OUTCOME_UNKNOWN: ErrorReason
 ERROR_REASON_OLDER_SERVERS: ErrorReason
+ERROR_REASON_THREAD_BUSY: ErrorReason
+ERROR_REASON_LEASE_LOST: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 WARNING_KIND_SEARCH_FELL_BACK: WarningKind

@@ -182,6 +182,8 @@ class SnapshotServiceServicer(object):
         * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`: the snapshot does not exist.
         * `NOT_FOUND` / `THREAD_NOT_FOUND`: a thread to roll back was deleted, and
         `skip_deleted` is not set.
+        * `ABORTED` / `THREAD_BUSY`: with `RESTORE_MODE_ROLLBACK`, a thread of the
+        snapshot has a lease.
         * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
         request.
         * `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`: too many bytes wait for

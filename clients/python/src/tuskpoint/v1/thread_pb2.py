@@ -24,20 +24,21 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from tuskpoint.v1 import lease_pb2 as tuskpoint_dot_v1_dot_lease__pb2
 from tuskpoint.v1 import step_pb2 as tuskpoint_dot_v1_dot_step__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tuskpoint/v1/thread.proto\x12\x0ctuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17tuskpoint/v1/step.proto\"Y\n\rNamespaceHead\x12#\n\rcheckpoint_ns\x18\x01 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x02 \x01(\tR\x0c\x63heckpointId\"\xf1\x05\n\x06Thread\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12 \n\x0bincarnation\x18\x02 \x01(\x04R\x0bincarnation\x12\x10\n\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x19\n\x08\x61gent_id\x18\x04 \x01(\tR\x07\x61gentId\x12/\n\x05state\x18\x05 \x01(\x0e\x32\x19.tuskpoint.v1.ThreadStateR\x05state\x12)\n\x10\x63heckpoint_count\x18\x06 \x01(\x04R\x0f\x63heckpointCount\x12,\n\x12head_checkpoint_id\x18\x07 \x01(\tR\x10headCheckpointId\x12\x31\n\x05heads\x18\x08 \x03(\x0b\x32\x1b.tuskpoint.v1.NamespaceHeadR\x05heads\x12+\n\x11uncertified_count\x18\t \x01(\x04R\x10uncertifiedCount\x12;\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12;\n\x0b\x65xpire_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nexpireTime\x12\x37\n\tretention\x18\r \x01(\x0b\x32\x19.google.protobuf.DurationR\tretention\x12\"\n\x0cunsearchable\x18\x0e \x01(\x08R\x0cunsearchable\x12\x32\n\x08question\x18\x0f \x01(\x0b\x32\x16.tuskpoint.v1.QuestionR\x08question\x12/\n\x07\x66\x61ilure\x18\x10 \x01(\x0b\x32\x15.tuskpoint.v1.FailureR\x07\x66\x61ilure\x12\x18\n\x07summary\x18\x11 \x01(\tR\x07summary*y\n\x0bThreadState\x12\x1c\n\x18THREAD_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11THREAD_STATE_IDLE\x10\x01\x12\x1c\n\x18THREAD_STATE_INTERRUPTED\x10\x02\x12\x17\n\x13THREAD_STATE_FAILED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tuskpoint/v1/thread.proto\x12\x0ctuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18tuskpoint/v1/lease.proto\x1a\x17tuskpoint/v1/step.proto\"Y\n\rNamespaceHead\x12#\n\rcheckpoint_ns\x18\x01 \x01(\tR\x0c\x63heckpointNs\x12#\n\rcheckpoint_id\x18\x02 \x01(\tR\x0c\x63heckpointId\"\x9c\x06\n\x06Thread\x12\x1b\n\tthread_id\x18\x01 \x01(\tR\x08threadId\x12 \n\x0bincarnation\x18\x02 \x01(\x04R\x0bincarnation\x12\x10\n\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x19\n\x08\x61gent_id\x18\x04 \x01(\tR\x07\x61gentId\x12/\n\x05state\x18\x05 \x01(\x0e\x32\x19.tuskpoint.v1.ThreadStateR\x05state\x12)\n\x10\x63heckpoint_count\x18\x06 \x01(\x04R\x0f\x63heckpointCount\x12,\n\x12head_checkpoint_id\x18\x07 \x01(\tR\x10headCheckpointId\x12\x31\n\x05heads\x18\x08 \x03(\x0b\x32\x1b.tuskpoint.v1.NamespaceHeadR\x05heads\x12+\n\x11uncertified_count\x18\t \x01(\x04R\x10uncertifiedCount\x12;\n\x0b\x63reate_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12;\n\x0b\x65xpire_time\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nexpireTime\x12\x37\n\tretention\x18\r \x01(\x0b\x32\x19.google.protobuf.DurationR\tretention\x12\"\n\x0cunsearchable\x18\x0e \x01(\x08R\x0cunsearchable\x12\x32\n\x08question\x18\x0f \x01(\x0b\x32\x16.tuskpoint.v1.QuestionR\x08question\x12/\n\x07\x66\x61ilure\x18\x10 \x01(\x0b\x32\x15.tuskpoint.v1.FailureR\x07\x66\x61ilure\x12\x18\n\x07summary\x18\x11 \x01(\tR\x07summary\x12)\n\x05lease\x18\x12 \x01(\x0b\x32\x13.tuskpoint.v1.LeaseR\x05lease*y\n\x0bThreadState\x12\x1c\n\x18THREAD_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11THREAD_STATE_IDLE\x10\x01\x12\x1c\n\x18THREAD_STATE_INTERRUPTED\x10\x02\x12\x17\n\x13THREAD_STATE_FAILED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tuskpoint.v1.thread_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_THREADSTATE']._serialized_start=980
-  _globals['_THREADSTATE']._serialized_end=1101
-  _globals['_NAMESPACEHEAD']._serialized_start=133
-  _globals['_NAMESPACEHEAD']._serialized_end=222
-  _globals['_THREAD']._serialized_start=225
-  _globals['_THREAD']._serialized_end=978
+  _globals['_THREADSTATE']._serialized_start=1049
+  _globals['_THREADSTATE']._serialized_end=1170
+  _globals['_NAMESPACEHEAD']._serialized_start=159
+  _globals['_NAMESPACEHEAD']._serialized_end=248
+  _globals['_THREAD']._serialized_start=251
+  _globals['_THREAD']._serialized_end=1047
 # @@protoc_insertion_point(module_scope)

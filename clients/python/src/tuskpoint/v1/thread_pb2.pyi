@@ -2,6 +2,7 @@ import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from tuskpoint.v1 import lease_pb2 as _lease_pb2
 from tuskpoint.v1 import step_pb2 as _step_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -32,7 +33,7 @@ class NamespaceHead(_message.Message):
     def __init__(self, checkpoint_ns: _Optional[str] = ..., checkpoint_id: _Optional[str] = ...) -> None: ...
 
 class Thread(_message.Message):
-    __slots__ = ("thread_id", "incarnation", "seq", "agent_id", "state", "checkpoint_count", "head_checkpoint_id", "heads", "uncertified_count", "create_time", "update_time", "expire_time", "retention", "unsearchable", "question", "failure", "summary")
+    __slots__ = ("thread_id", "incarnation", "seq", "agent_id", "state", "checkpoint_count", "head_checkpoint_id", "heads", "uncertified_count", "create_time", "update_time", "expire_time", "retention", "unsearchable", "question", "failure", "summary", "lease")
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -50,6 +51,7 @@ class Thread(_message.Message):
     QUESTION_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
     thread_id: str
     incarnation: int
     seq: int
@@ -67,4 +69,5 @@ class Thread(_message.Message):
     question: _step_pb2.Question
     failure: _step_pb2.Failure
     summary: str
-    def __init__(self, thread_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., seq: _Optional[int] = ..., agent_id: _Optional[str] = ..., state: _Optional[_Union[ThreadState, str]] = ..., checkpoint_count: _Optional[int] = ..., head_checkpoint_id: _Optional[str] = ..., heads: _Optional[_Iterable[_Union[NamespaceHead, _Mapping]]] = ..., uncertified_count: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unsearchable: bool = ..., question: _Optional[_Union[_step_pb2.Question, _Mapping]] = ..., failure: _Optional[_Union[_step_pb2.Failure, _Mapping]] = ..., summary: _Optional[str] = ...) -> None: ...
+    lease: _lease_pb2.Lease
+    def __init__(self, thread_id: _Optional[str] = ..., incarnation: _Optional[int] = ..., seq: _Optional[int] = ..., agent_id: _Optional[str] = ..., state: _Optional[_Union[ThreadState, str]] = ..., checkpoint_count: _Optional[int] = ..., head_checkpoint_id: _Optional[str] = ..., heads: _Optional[_Iterable[_Union[NamespaceHead, _Mapping]]] = ..., uncertified_count: _Optional[int] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., update_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., unsearchable: bool = ..., question: _Optional[_Union[_step_pb2.Question, _Mapping]] = ..., failure: _Optional[_Union[_step_pb2.Failure, _Mapping]] = ..., summary: _Optional[str] = ..., lease: _Optional[_Union[_lease_pb2.Lease, _Mapping]] = ...) -> None: ...

@@ -294,16 +294,18 @@ class ForkThreadResponse(_message.Message):
     def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., forked_from: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
 class RollbackThreadRequest(_message.Message):
-    __slots__ = ("ref", "request_id", "expected_head", "durability")
+    __slots__ = ("ref", "request_id", "expected_head", "durability", "lease_id")
     REF_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_HEAD_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     request_id: str
     expected_head: str
     durability: _checkpoint_pb2.Durability
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., request_id: _Optional[str] = ..., expected_head: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+    lease_id: str
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., request_id: _Optional[str] = ..., expected_head: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., lease_id: _Optional[str] = ...) -> None: ...
 
 class RollbackThreadResponse(_message.Message):
     __slots__ = ("ref", "rolled_back_from", "durability")

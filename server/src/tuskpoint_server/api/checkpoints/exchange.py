@@ -256,8 +256,7 @@ class Exchange:
         if isinstance(save, IncomingCheckpoint):
             begin = partial(self._checkpoints.save, tenant, save)
         else:
-            key, writes = save
-            begin = partial(self._checkpoints.save_writes, tenant, key, writes, frame.wanted)
+            begin = partial(self._checkpoints.save_writes, tenant, *save, frame.wanted)
         context = frame.measured.context()
         frame.work = frame.commit = commit = begin() if context is None else context.run(begin)
         commit.add_done_callback(partial(self._journaled, frame))

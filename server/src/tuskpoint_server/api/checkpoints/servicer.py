@@ -56,8 +56,7 @@ class CheckpointServicer:
         await Exchange(self._checkpoints, self._sessions, call, pipeline).run()
 
     async def SaveWrites(self, save: IncomingWrites, call: Call) -> saves_pb.SaveWritesResponse:
-        key, writes = save
-        saved = await self._checkpoints.save_writes(call.tenant, key, writes, call.wanted)
+        saved = await self._checkpoints.save_writes(call.tenant, *save, call.wanted)
         return await self._reached(saves_pb.SaveWritesResponse(), saved, call)
 
     async def _reached(self, answer: SavedT, saved: SaveOutcome, call: Call) -> SavedT:

@@ -16,11 +16,13 @@ from tuskpoint.v1 import (
     checkpoint_pb2,
     checkpoint_service_pb2,
     errors_pb2,
+    lease_pb2,
     step_pb2,
     value_pb2,
 )
 
 from ...core import model
+from ...core.leases import Lease
 from ...core.limits import LIMITS
 from ...core.state import RawCheckpoint, fill_state, fill_version, parse_object
 from .chunks import INLINE_BUDGET, Cutter
@@ -110,6 +112,17 @@ def fill_fields(message: MessageT, *sources: object) -> MessageT:
                     getattr(message, name).CopyFrom(timestamp(time_us))
             elif field.message_type is None and not field.is_repeated and hasattr(source, name):
                 setattr(message, name, getattr(source, name))
+    return message
+
+
+def lease(thread_id: str, held: Lease, *, with_id: bool = True) -> lease_pb2.Lease:
+    """Return the message for a lease; only the holder gets the ID."""
+    message = fill_fields(lease_pb2.Lease(thread_id=thread_id), held)
+    message.expire_time.CopyFrom(timestamp(held.until_us))
+    message.acquire_time.CopyFrom(timestamp(held.acquired_us))
+    message.ttl.FromMicroseconds(held.ttl_us)
+    if not with_id:
+        message.ClearField("lease_id")
     return message
 
 

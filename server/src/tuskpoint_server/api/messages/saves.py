@@ -71,10 +71,17 @@ def take_checkpoint(
     expected_head = request.expected_head if request.HasField("expected_head") else None
     place = key(ref)
     parent_id, label = checkpoint.parent_checkpoint_id, checkpoint.label
-    summary, agent_id = checkpoint.summary, request.agent_id
+    summary, agent_id, lease_id = checkpoint.summary, request.agent_id, request.lease_id
     if received is None:
         scan.required.append(place.thread_id)
-        scan.texts += (place.checkpoint_id, parent_id, label, agent_id, expected_head or "")
+        scan.texts += (
+            place.checkpoint_id,
+            parent_id,
+            label,
+            agent_id,
+            lease_id,
+            expected_head or "",
+        )
         scan.long_texts += (place.checkpoint_ns, summary)
         common = (
             checkpoint.HasField("state")
@@ -114,6 +121,7 @@ def take_checkpoint(
         restarts=request.restart_deleted,
         vector=pack_vector(request.vector) if request.vector else b"",
         searchable=request.searchable if request.HasField("searchable") else None,
+        lease_id=lease_id,
     )
 
 
@@ -125,16 +133,17 @@ def take_writes(
 ) -> IncomingWrites | None:
     """Check a save of pending writes and return them; see `take_checkpoint`."""
     scan = _Pass(received)
-    place, writes = key(request.ref), scan.writes(request.writes)
+    place, writes, lease_id = key(request.ref), scan.writes(request.writes), request.lease_id
     if received is None:
         scan.required += (place.thread_id, place.checkpoint_id)
+        scan.texts.append(lease_id)
         scan.long_texts.append(place.checkpoint_ns)
         common = bool(writes) and not is_reserved(place.thread_id)
         if not (common and scan.is_common(request)):
             check(request, check_writes, streamed=streamed)
         if scan.waits:
             return None
-    return place, writes
+    return place, writes, lease_id
 
 
 class _Pass:

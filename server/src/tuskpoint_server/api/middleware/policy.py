@@ -29,6 +29,7 @@ _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
         (Scope.READ, Scope.HANDOFF): "CreateHandoff",
         (Scope.WRITE, Scope.HANDOFF): "AdoptHandoff",
     },
+    "LeaseService": {(Scope.WRITE,): "AcquireLease KeepLease ReleaseLease"},
     "SearchService": {(Scope.READ,): "SearchCheckpoints"},
     "SnapshotService": {
         (Scope.READ,): "GetSnapshot GetLatestSnapshot ListSnapshots",

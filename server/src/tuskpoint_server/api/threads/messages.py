@@ -14,6 +14,7 @@ from ...features.removal.rules import RetentionRule
 from ..messages.convert import (
     failure,
     fill_fields,
+    lease,
     lineage,
     location,
     number,
@@ -32,6 +33,8 @@ def thread(stored: Thread, *more: object) -> thread_pb2.Thread:
         message.retention.seconds = stored.retention_s
     if stored.question is not None:
         message.question.CopyFrom(question(stored.question))
+    if stored.lease is not None:
+        message.lease.CopyFrom(lease(stored.thread_id, stored.lease, with_id=False))
     if stored.failure is not None:
         message.failure.CopyFrom(failure(stored.failure))
     return fill_fields(message, stored, *more)

@@ -186,7 +186,9 @@ class ThreadServicer:
     async def RollbackThread(self, request: thread_pb.RollbackThreadRequest, call: Call) -> Fields:
         earlier, request_id = key(request.ref), request.request_id
         head = request.expected_head if request.HasField("expected_head") else None
-        new_key = await self._branches.rollback(call.tenant, earlier, request_id, head, call.wanted)
+        new_key = await self._branches.rollback(
+            call.tenant, earlier, request_id, head, request.lease_id, call.wanted
+        )
         return {"ref": ref(new_key), "rolled_back_from": str(earlier)}
 
     async def GetLineage(self, request: thread_pb.GetLineageRequest, call: Call) -> Fields:

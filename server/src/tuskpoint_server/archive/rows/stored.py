@@ -217,6 +217,7 @@ def begin(
     if log is None:
         log = batch.begin(tenant, target, family)
     else:
+        lease: tuple[str | None, int | None] = (None, None)
         if is_taken(batch.connection, log.row.number):
             raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
         if log.row.deleted:
@@ -224,8 +225,10 @@ def begin(
             delete_thread(batch, tenant, target)
             log = batch.find(tenant, target) or log
         else:
+            lease = log.row.lease, log.row.lease_until_us  # who holds it may fill the thread
             end_incarnation(batch, log)
         log.row.begin_next(batch.new_family() if family is None else family, batch.now_us)
+        log.row.lease, log.row.lease_until_us = lease
     log.row.agent_id, log.row.unsearchable = agent_id, unsearchable
     return log
 

@@ -83,7 +83,8 @@ class CheckpointRows:
 
         Raises:
             Refusal: `VALUES_MISSING`, `HEAD_MOVED`, `THREAD_DELETED`,
-                `VERSION_TYPE_CHANGED`, `INVALID_FIELD` (no ID can be minted).
+                `VERSION_TYPE_CHANGED`, `INVALID_FIELD` (no ID can be minted), `THREAD_BUSY`,
+                `LEASE_LOST`.
         """
         # Only a minted ID needs randomness, and reading it takes as long as the SQL.
         entropy = 0 if sent.key.checkpoint_id else self._database.random_bits()
@@ -97,19 +98,28 @@ class CheckpointRows:
         return self._submit((tenant, sent.key.thread_id), pack, sent.size_bytes)
 
     def save_writes(
-        self, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], *, early: bool = True
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        writes: Sequence[StoredWrite],
+        lease_id: str = "",
+        *,
+        early: bool = True,
     ) -> asyncio.Future[SaveOutcome]:
         """Insert pending writes: at `idx` 0 and above the first write wins, below 0 the last.
 
         `early`: the checkpoint need not exist yet.
 
         Raises:
-            Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`, `CHECKPOINT_MISSING`.
+            Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`, `CHECKPOINT_MISSING`, `THREAD_BUSY`,
+                `LEASE_LOST`.
         """
 
         def pack() -> _Change:
             packed_writes = pack_writes(writes)
-            return lambda batch: save.save_writes(batch, tenant, key, packed_writes, early=early)
+            return lambda batch: save.save_writes(
+                batch, tenant, key, packed_writes, early=early, lease_id=lease_id
+            )
 
         return self._submit((tenant, key.thread_id), pack, size_of(writes))
 
@@ -275,7 +285,7 @@ class CheckpointRows:
 
         def read(connection: Connection) -> ThreadDetail | None:
             find_thread(connection, tenant, thread_id)
-            return threads.thread(connection, tenant, thread_id)
+            return threads.thread(connection, tenant, thread_id, self._database.now_us())
 
         return await self._database.query(read)
 
@@ -284,5 +294,7 @@ class CheckpointRows:
     ) -> list[Thread]:
         """Return threads in the order of the query."""
         return await self._database.query(
-            lambda connection: threads.list_threads(connection, tenant, query, after, limit)
+            lambda connection: threads.list_threads(
+                connection, tenant, query, after, limit, self._database.now_us()
+            )
         )

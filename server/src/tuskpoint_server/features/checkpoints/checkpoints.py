@@ -57,12 +57,17 @@ class Checkpoints:
         return self._journal.save_checkpoint(tenant, sent)
 
     def save_writes(
-        self, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], wanted: Durability
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        writes: Sequence[StoredWrite],
+        lease_id: str,
+        wanted: Durability,
     ) -> asyncio.Future[SaveOutcome]:
         """Journal pending writes; refuse early writes that are not `wanted`."""
         self._archive.backlog(tenant).admit()
         early = wanted is not Durability.CERTIFIED
-        return self._journal.save_writes(tenant, key, writes, early=early)
+        return self._journal.save_writes(tenant, key, writes, lease_id, early=early)
 
     def set_label(self, tenant: str, key: CheckpointKey, label: str) -> asyncio.Future[SaveOutcome]:
         """Journal the label of a checkpoint; an empty ID means the latest."""

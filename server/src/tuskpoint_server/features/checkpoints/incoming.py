@@ -14,8 +14,8 @@ from .value_groups import Keyframes, PreparedValue
 IncomingWrite = StoredWrite
 """A pending write in the writer's queue; the writer gives it a number."""
 
-IncomingWrites = tuple[CheckpointKey, list[IncomingWrite]]
-"""The checkpoint of some writes, and the writes."""
+IncomingWrites = tuple[CheckpointKey, list[IncomingWrite], str]
+"""The checkpoint of some writes, the writes, and the lease of the caller, or ""."""
 
 
 @dataclass(slots=True)  # not frozen: a frozen class takes several times as long, on each save
@@ -41,6 +41,7 @@ class IncomingCheckpoint:
     restarts: bool  # the save may repeat an ID of a deleted thread, on purpose
     vector: bytes  # packed vector for search; empty keeps the stored vector
     searchable: bool | None  # whether search finds the thread; `None` keeps the setting
+    lease_id: str = ""  # lease of the caller; empty: none
 
     @property
     def size_bytes(self) -> int:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, and_, bindparam, distinct, func, or_, select
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
 from ...core.errors import Reason, Refusal
+from ...core.leases import decode
 from ...core.threads import EventKind, Thread, ThreadDetail, ThreadState
 from ...journal.database.binding import binder_of
 from ...journal.database.thread_rows import ThreadCacheEntry
@@ -32,7 +33,11 @@ MAX_HEADS = 1000
 """Most namespaces whose heads a thread's description names."""
 
 _STORED_FIELDS = tuple(field.name for field in fields(Thread) if field.name in threads.c)
-_THREAD = (threads.c.number, *(threads.c[name] for name in _STORED_FIELDS))
+_THREAD = (
+    threads.c.number,
+    *(threads.c[name] for name in _STORED_FIELDS),
+    threads.c.lease_until_us,
+)
 _LIVE = threads.c.deleted.is_(False)
 _BY_ID = Statement(
     select(threads.c.certified_seq, *_THREAD).where(
@@ -100,7 +105,7 @@ def stored_by(connection: Connection, tenant: str) -> tuple[int, int]:
     return count, int(stored_bytes)
 
 
-def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail | None:
+def thread(connection: Connection, tenant: str, thread_id: str, now_us: int) -> ThreadDetail | None:
     """Return a thread; `None` if it does not exist, or was deleted."""
     row = _BY_ID.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
     if row is None:
@@ -112,12 +117,12 @@ def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail 
     ).fetchall()
     heads: dict[str, str] = dict(_HEADS.run(connection, of_thread=number).fetchall())
     [(expire_us,)] = _EXPIRY.run(connection, of_thread=number).fetchall()
-    [described] = _with_heads(connection, [columns])
+    [described] = _with_heads(connection, [columns], now_us)
     return ThreadDetail(described, uncertified, heads, expire_us)
 
 
 def list_threads(
-    connection: Connection, tenant: str, query: ThreadQuery, after: After, limit: int
+    connection: Connection, tenant: str, query: ThreadQuery, after: After, limit: int, now_us: int
 ) -> list[Thread]:
     """Return threads in the order of the query.
 
@@ -150,15 +155,20 @@ def list_threads(
             checkpoints.c.label != EMPTY,
         )
         statement = statement.where(threads.c.number.in_(labelled))
-    return _with_heads(connection, connection.execute(statement).fetchall())
+    return _with_heads(connection, connection.execute(statement).fetchall(), now_us)
 
 
-def _with_heads(connection: Connection, rows: Sequence[Sequence[Any]]) -> list[Thread]:
-    """Return the threads of rows with the facts of their heads.
+def _with_heads(connection: Connection, rows: Sequence[Sequence[Any]], now_us: int) -> list[Thread]:
+    """Return the threads of rows with the facts of their heads, and the leases that hold now.
 
     A head that was changed behind the server's back says nothing here; a load reports the damage.
     """
-    found = {number: Thread(**dict(zip(_STORED_FIELDS, row, strict=True))) for number, *row in rows}
+    found: dict[int, Thread] = {}
+    for number, *row, until_us in rows:
+        columns = dict(zip(_STORED_FIELDS, row, strict=True))
+        lease = decode(columns["lease"], until_us)
+        columns["lease"] = lease if lease is not None and lease.holds(now_us) else None
+        found[number] = Thread(**columns)
     binder = binder_of(connection)
     idle = {number for number, thread in found.items() if thread.state == ThreadState.IDLE}
     rows = (

@@ -27,6 +27,7 @@ from ...journal.database.pending_writes import PendingWrites, StoredWrite
 from ...journal.database.thread_rows import CachedCheckpoint, Place, ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.values import contents, vectors
+from ..leases.checking import check_lease
 from .continuing import continue_latest
 from .incoming import IncomingCheckpoint
 from .listed_threads import switch_search
@@ -82,6 +83,9 @@ def save_checkpoint(
     keeps_vector = bool(sent.vector) and searchable
     if keeps_vector:
         vectors.check(batch.connection, tenant, len(sent.vector))
+    is_fenced = log.row.lease is not None or sent.lease_id
+    if is_fenced and (changed or sent.agent_id not in ("", log.row.agent_id)):
+        check_lease(batch, log, sent.lease_id)
     # Nothing is refused from here on.
     if begins:
         log.row.begin_next(batch.new_family(), batch.now_us)
@@ -135,6 +139,7 @@ def save_writes(
     writes: Sequence[StoredWrite],
     *,
     early: bool,
+    lease_id: str = "",
 ) -> SaveOutcome:
     """Insert pending writes; see `store.Checkpoints.save_writes`."""
     log = batch.find(tenant, key.thread_id) or batch.begin(tenant, key.thread_id)
@@ -150,6 +155,8 @@ def save_writes(
     if not pending.new:
         seq = max(checkpoint.seq if checkpoint else 0, pending.last_seq)
         return SaveOutcome(key, seq, row.incarnation, early=checkpoint is None)
+    if row.lease is not None or lease_id:
+        check_lease(batch, log, lease_id)
     # Search finds questions; the save of an early write's checkpoint indexes them.
     asks = checkpoint is not None and any(
         write.channel == INTERRUPT for write in pending.new.values()

@@ -62,11 +62,14 @@ class Branches:
         key: CheckpointKey,
         request_id: str,
         expected_head: str | None,
+        lease_id: str,
         wanted: Durability,
     ) -> CheckpointKey:
         """Append a checkpoint with the state of an earlier checkpoint."""
         self._archive.backlog(tenant).admit()
-        rollback = partial(self._lineage.rollback, tenant, key, request_id, expected_head)
+        rollback = partial(
+            self._lineage.rollback, tenant, key, request_id, expected_head, lease_id=lease_id
+        )
         saved = await self._completer.supplied(tenant, rollback)
         await reach(self._archive, tenant, wanted, saved)
         return saved.key

@@ -40,6 +40,7 @@ from ...journal.sql.statements import Statement, in_lists
 from ...journal.values.contents import referred_digests
 from ..checkpoints.missing_values import NOTHING, SuppliedValues, size_of
 from ..checkpoints.save import check_head
+from ..leases.checking import check_lease
 from . import copies, descent, first_answers
 from .first_answers import Request, decode_saved, encode_saved
 from .subgraphs import RootPath, stateful_namespaces
@@ -171,6 +172,8 @@ class LineageRows:
         request_id: str,
         expected_head: str | None,
         supplied: SuppliedValues = NOTHING,
+        *,
+        lease_id: str = "",
     ) -> SaveOutcome:
         """Append a checkpoint with the state of an earlier checkpoint.
 
@@ -178,7 +181,7 @@ class LineageRows:
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`, `HEAD_MOVED`, `REQUEST_ID_REUSED`,
-                `INVALID_FIELD` (no ID can be minted).
+                `INVALID_FIELD` (no ID can be minted), `THREAD_BUSY`, `LEASE_LOST`.
         """
         guard = "" if expected_head is None else f"={expected_head}"
         entropy = self._database.random_bits()
@@ -192,6 +195,7 @@ class LineageRows:
                 raise checkpoint_not_found(*astuple(key))
             if expected_head is not None:
                 check_head(batch, log, key.checkpoint_ns, expected_head)
+            check_lease(batch, log, lease_id)
             return roll_back(batch, log, log.row, place, supplied, entropy)
 
         return await self._saved(

@@ -33,6 +33,7 @@ from ...journal.sql.schema import checkpoints, threads
 from ...journal.sql.statements import Statement
 from ...journal.values.load import load
 from ..checkpoints.missing_values import NOTHING, SuppliedValues, size_of
+from ..leases.checking import check_lease
 from . import copies, first_answers
 from . import snapshot_state as kept
 from .first_answers import decode_saved, encode_saved
@@ -159,7 +160,7 @@ class SnapshotRows:
         `skip_deleted` leaves out members whose thread was deleted and cannot be rolled back.
 
         Raises:
-            Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
+            Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`, `THREAD_BUSY`.
         """
         bits = [self._database.random_bits(), self._database.random_bits()]
         mode = "skip_deleted" if rollback and skip_deleted else str(rollback)
@@ -307,6 +308,7 @@ def _roll_back(
         log = batch.find(tenant, member.thread_id)
         if log is not None and not log.row.deleted:
             place = ("", member.checkpoint_id)
+            check_lease(batch, log, "")
             restored.append(roll_back(batch, log, thread, place, supplied, entropy))
         elif not skips:
             raise Refusal(

@@ -133,6 +133,7 @@ def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
     row.begun_seq = seq  # writes that wait for the next incarnation are part of it
     row.deleted_through = max(row.deleted_through, through)
     row.head_id = row.agent_id = ""
+    row.lease = row.lease_until_us = None
     row.state = ThreadState.IDLE
     row.dirty_bytes = 0  # nothing is left to store
     row.removed_count += row.checkpoint_count

@@ -78,7 +78,7 @@ class AsyncLineage(AsyncPart):
         request = branches.rolling_back(
             thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
         )
-        answer = await self._calls.unary(methods.ROLLBACK_THREAD, request)
+        answer = await self._calls.rollback_thread(request)
         self._memory.forget(thread_id)
         return branches.rollback_of(answer)
 

@@ -79,7 +79,7 @@ class SyncLineage(SyncPart):
         request = branches.rolling_back(
             thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
         )
-        answer = self._calls.unary(methods.ROLLBACK_THREAD, request)
+        answer = self._calls.rollback_thread(request)
         self._memory.forget(thread_id)
         return branches.rollback_of(answer)
 

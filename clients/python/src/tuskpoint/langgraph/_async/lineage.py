@@ -142,7 +142,7 @@ class AsyncLineage(SaverBase):
         request = branches.rolling_back(
             thread_text(thread_id), checkpoint_id, expected_head, "", self._waits_for
         )
-        answer = await self._async_calls.unary(methods.ROLLBACK_THREAD, request)
+        answer = await self._async_calls.rollback_thread(request)
         return asdict(branches.rollback_of(answer))
 
     async def averify_trail(self, thread_id: str) -> dict[str, Any]:

@@ -143,7 +143,7 @@ class SyncLineage(SaverBase):
         request = branches.rolling_back(
             thread_text(thread_id), checkpoint_id, expected_head, "", self._waits_for
         )
-        answer = self._calls.unary(methods.ROLLBACK_THREAD, request)
+        answer = self._calls.rollback_thread(request)
         return asdict(branches.rollback_of(answer))
 
     def verify_trail(self, thread_id: str) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { Lease } from "./lease_pb.js";
+import { file_tuskpoint_v1_lease } from "./lease_pb.js";
 import type { Failure, Question } from "./step_pb.js";
 import { file_tuskpoint_v1_step } from "./step_pb.js";
 import type { Message } from "@bufbuild/protobuf";
@@ -14,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/thread.proto.
  */
 export const file_tuskpoint_v1_thread: GenFile = /*@__PURE__*/
-  fileDesc("Chl0dXNrcG9pbnQvdjEvdGhyZWFkLnByb3RvEgx0dXNrcG9pbnQudjEiPQoNTmFtZXNwYWNlSGVhZBIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAkisAQKBlRocmVhZBIRCgl0aHJlYWRfaWQYASABKAkSEwoLaW5jYXJuYXRpb24YAiABKAQSCwoDc2VxGAMgASgEEhAKCGFnZW50X2lkGAQgASgJEigKBXN0YXRlGAUgASgOMhkudHVza3BvaW50LnYxLlRocmVhZFN0YXRlEhgKEGNoZWNrcG9pbnRfY291bnQYBiABKAQSGgoSaGVhZF9jaGVja3BvaW50X2lkGAcgASgJEioKBWhlYWRzGAggAygLMhsudHVza3BvaW50LnYxLk5hbWVzcGFjZUhlYWQSGQoRdW5jZXJ0aWZpZWRfY291bnQYCSABKAQSLwoLY3JlYXRlX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtleHBpcmVfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoJcmV0ZW50aW9uGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhQKDHVuc2VhcmNoYWJsZRgOIAEoCBIoCghxdWVzdGlvbhgPIAEoCzIWLnR1c2twb2ludC52MS5RdWVzdGlvbhImCgdmYWlsdXJlGBAgASgLMhUudHVza3BvaW50LnYxLkZhaWx1cmUSDwoHc3VtbWFyeRgRIAEoCSp5CgtUaHJlYWRTdGF0ZRIcChhUSFJFQURfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFUSFJFQURfU1RBVEVfSURMRRABEhwKGFRIUkVBRF9TVEFURV9JTlRFUlJVUFRFRBACEhcKE1RIUkVBRF9TVEFURV9GQUlMRUQQA2IGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_step]);
+  fileDesc("Chl0dXNrcG9pbnQvdjEvdGhyZWFkLnByb3RvEgx0dXNrcG9pbnQudjEiPQoNTmFtZXNwYWNlSGVhZBIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAki1AQKBlRocmVhZBIRCgl0aHJlYWRfaWQYASABKAkSEwoLaW5jYXJuYXRpb24YAiABKAQSCwoDc2VxGAMgASgEEhAKCGFnZW50X2lkGAQgASgJEigKBXN0YXRlGAUgASgOMhkudHVza3BvaW50LnYxLlRocmVhZFN0YXRlEhgKEGNoZWNrcG9pbnRfY291bnQYBiABKAQSGgoSaGVhZF9jaGVja3BvaW50X2lkGAcgASgJEioKBWhlYWRzGAggAygLMhsudHVza3BvaW50LnYxLk5hbWVzcGFjZUhlYWQSGQoRdW5jZXJ0aWZpZWRfY291bnQYCSABKAQSLwoLY3JlYXRlX3RpbWUYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3VwZGF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtleHBpcmVfdGltZRgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoJcmV0ZW50aW9uGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhQKDHVuc2VhcmNoYWJsZRgOIAEoCBIoCghxdWVzdGlvbhgPIAEoCzIWLnR1c2twb2ludC52MS5RdWVzdGlvbhImCgdmYWlsdXJlGBAgASgLMhUudHVza3BvaW50LnYxLkZhaWx1cmUSDwoHc3VtbWFyeRgRIAEoCRIiCgVsZWFzZRgSIAEoCzITLnR1c2twb2ludC52MS5MZWFzZSp5CgtUaHJlYWRTdGF0ZRIcChhUSFJFQURfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFUSFJFQURfU1RBVEVfSURMRRABEhwKGFRIUkVBRF9TVEFURV9JTlRFUlJVUFRFRBACEhcKE1RIUkVBRF9TVEFURV9GQUlMRUQQA2IGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_lease, file_tuskpoint_v1_step]);
 
 /**
  * The latest checkpoint of a namespace.
@@ -179,6 +181,14 @@ export type Thread = Message<"tuskpoint.v1.Thread"> & {
    * @generated from field: string summary = 17;
    */
   summary: string;
+
+  /**
+   * Lease of the thread, without its `lease_id`. Absent if the thread has no
+   * lease that holds.
+   *
+   * @generated from field: tuskpoint.v1.Lease lease = 18;
+   */
+  lease?: Lease;
 };
 
 /**

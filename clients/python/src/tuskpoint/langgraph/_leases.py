@@ -1,0 +1,58 @@
+"""The context of a saver's lease, for blocking code and for asyncio."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import TracebackType
+
+from .._async import leases as async_leases
+from .._async.calls import AsyncCalls
+from .._messages.records import LeaseRecord
+from .._sync import leases
+from .._sync.calls import SyncCalls
+from ..v1.lease_service_pb2 import AcquireLeaseRequest
+
+
+class SaverLease:
+    """A context in which a saver holds the lease of a thread; entering it acquires the lease.
+
+    Args:
+        calls: The saver's blocking calls.
+        async_calls: The saver's calls for asyncio.
+        request: The request of the lease.
+    """
+
+    def __init__(
+        self, calls: SyncCalls, async_calls: AsyncCalls, request: AcquireLeaseRequest
+    ) -> None:
+        self._calls = calls
+        self._async_calls = async_calls
+        self._request = request
+        self._entered: AbstractContextManager[LeaseRecord] | None = None
+        self._async_entered: AbstractAsyncContextManager[LeaseRecord] | None = None
+
+    def __enter__(self) -> LeaseRecord:
+        self._entered = leases.held(self._calls, self._request)
+        return self._entered.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._entered is not None:
+            self._entered.__exit__(kind, error, traceback)
+
+    async def __aenter__(self) -> LeaseRecord:
+        self._async_entered = async_leases.held(self._async_calls, self._request)
+        return await self._async_entered.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._async_entered is not None:
+            await self._async_entered.__aexit__(kind, error, traceback)
