@@ -253,7 +253,7 @@ def adoption(data: bytes) -> None:
             lambda: signing.check(descriptor, request.required_signers), Reason.SIGNATURE_REFUSED
         )
         bytes.fromhex(descriptor.key)
-        same(lineage.decode_descriptor(lineage.encode_descriptor(descriptor)), descriptor)
+        same(lineage.decode_offered(lineage.encode_descriptor(descriptor)), (descriptor, ""))
 
 
 def _checked(

@@ -20,6 +20,7 @@ from tuskpoint_server.core.threads import Thread
 from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.features.history.changes import Events
+from tuskpoint_server.features.inbox.offer_rows import OfferRows
 from tuskpoint_server.features.items.item_rows import ItemRows
 from tuskpoint_server.features.leases.leases import Leases
 from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
@@ -81,6 +82,7 @@ class Journal(CheckpointRows):
         self.leases = Leases(database)
         self.items = ItemRows(database)
         self.handoffs = HandoffRows(database)
+        self.offers = OfferRows(database)
         self.index = IndexRows(database)
         self.finding = FindRows(database)
         self.memories = MemoryRows(database)

@@ -425,6 +425,20 @@ const (
 	// "metadata": {"thread_id": "t1", "lease_id": "1099511627783-5f1c09a3b7de",
 	// "owner": "worker-8"}}
 	ErrorReason_ERROR_REASON_LEASE_LOST ErrorReason = 54
+	// The tenant has no offer of a hand-off with the ID, or the offer was removed:
+	// with its thread, or 30 days after the offer was closed.
+	//
+	// Status: `NOT_FOUND`. Example: {"reason": "HANDOFF_NOT_FOUND", "metadata":
+	// {"handoff_id": "1f0..."}}
+	ErrorReason_ERROR_REASON_HANDOFF_NOT_FOUND ErrorReason = 55
+	// The offer of a hand-off is closed. `state` is `ADOPTED`, `WITHDRAWN` or
+	// `EXPIRED`. `adopted_thread_id` is the thread that adopted the offer; empty
+	// in other states.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "HANDOFF_CLOSED",
+	// "metadata": {"handoff_id": "1f0...", "state": "ADOPTED",
+	// "adopted_thread_id": "run-42-writer"}}
+	ErrorReason_ERROR_REASON_HANDOFF_CLOSED ErrorReason = 56
 )
 
 // Enum value maps for ErrorReason.
@@ -481,6 +495,8 @@ var (
 		48: "ERROR_REASON_OLDER_SERVERS",
 		53: "ERROR_REASON_THREAD_BUSY",
 		54: "ERROR_REASON_LEASE_LOST",
+		55: "ERROR_REASON_HANDOFF_NOT_FOUND",
+		56: "ERROR_REASON_HANDOFF_CLOSED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -534,6 +550,8 @@ var (
 		"ERROR_REASON_OLDER_SERVERS":            48,
 		"ERROR_REASON_THREAD_BUSY":              53,
 		"ERROR_REASON_LEASE_LOST":               54,
+		"ERROR_REASON_HANDOFF_NOT_FOUND":        55,
+		"ERROR_REASON_HANDOFF_CLOSED":           56,
 	}
 )
 
@@ -596,6 +614,9 @@ const (
 	// the latest part of their text. The message gives the number of these
 	// checkpoints.
 	WarningKind_WARNING_KIND_TEXT_TRUNCATED WarningKind = 8
+	// The hand-off is stored, and is not offered in the inbox of its receiver,
+	// because a server of an older version uses the journal, too.
+	WarningKind_WARNING_KIND_NOT_OFFERED WarningKind = 9
 )
 
 // Enum value maps for WarningKind.
@@ -610,6 +631,7 @@ var (
 		6: "WARNING_KIND_BELOW_LATEST",
 		7: "WARNING_KIND_DAMAGED",
 		8: "WARNING_KIND_TEXT_TRUNCATED",
+		9: "WARNING_KIND_NOT_OFFERED",
 	}
 	WarningKind_value = map[string]int32{
 		"WARNING_KIND_UNSPECIFIED":      0,
@@ -621,6 +643,7 @@ var (
 		"WARNING_KIND_BELOW_LATEST":     6,
 		"WARNING_KIND_DAMAGED":          7,
 		"WARNING_KIND_TEXT_TRUNCATED":   8,
+		"WARNING_KIND_NOT_OFFERED":      9,
 	}
 )
 
@@ -878,7 +901,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xe0\r\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xa5\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -931,7 +954,9 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/\x12\x1e\n" +
 	"\x1aERROR_REASON_OLDER_SERVERS\x100\x12\x1c\n" +
 	"\x18ERROR_REASON_THREAD_BUSY\x105\x12\x1b\n" +
-	"\x17ERROR_REASON_LEASE_LOST\x106*\xa2\x02\n" +
+	"\x17ERROR_REASON_LEASE_LOST\x106\x12\"\n" +
+	"\x1eERROR_REASON_HANDOFF_NOT_FOUND\x107\x12\x1f\n" +
+	"\x1bERROR_REASON_HANDOFF_CLOSED\x108*\xc0\x02\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +
@@ -941,7 +966,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1aWARNING_KIND_VALUES_SEALED\x10\x05\x12\x1d\n" +
 	"\x19WARNING_KIND_BELOW_LATEST\x10\x06\x12\x18\n" +
 	"\x14WARNING_KIND_DAMAGED\x10\a\x12\x1f\n" +
-	"\x1bWARNING_KIND_TEXT_TRUNCATED\x10\bB\xa4\x01\n" +
+	"\x1bWARNING_KIND_TEXT_TRUNCATED\x10\b\x12\x1c\n" +
+	"\x18WARNING_KIND_NOT_OFFERED\x10\tB\xa4\x01\n" +
 	"\x10com.tuskpoint.v1B\vErrorsProtoP\x01Z2tuskpoint.dev/go/tuskpoint/tuskpointv1;tuskpointv1\xa2\x02\x03TXX\xaa\x02\fTuskpoint.V1\xca\x02\fTuskpoint\\V1\xe2\x02\x18Tuskpoint\\V1\\GPBMetadata\xea\x02\rTuskpoint::V1b\x06proto3"
 
 var (

@@ -9,6 +9,8 @@ package tuskpointv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -80,6 +82,68 @@ func (x AdoptStage) Number() protoreflect.EnumNumber {
 // Deprecated: Use AdoptStage.Descriptor instead.
 func (AdoptStage) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{0}
+}
+
+// States of an offer.
+type HandoffState int32
+
+const (
+	// Servers MUST NOT send this value.
+	HandoffState_HANDOFF_STATE_UNSPECIFIED HandoffState = 0
+	// Open: the first `AdoptHandoff` with the offer's ID adopts it.
+	HandoffState_HANDOFF_STATE_OFFERED HandoffState = 1
+	// Closed: adopted as `Handoff.adopted_thread_id`.
+	HandoffState_HANDOFF_STATE_ADOPTED HandoffState = 2
+	// Closed: withdrawn by `WithdrawHandoff`, or removed with its thread.
+	HandoffState_HANDOFF_STATE_WITHDRAWN HandoffState = 3
+	// Closed: not adopted before `Handoff.expire_time`, by the clock of the
+	// server that decides.
+	HandoffState_HANDOFF_STATE_EXPIRED HandoffState = 4
+)
+
+// Enum value maps for HandoffState.
+var (
+	HandoffState_name = map[int32]string{
+		0: "HANDOFF_STATE_UNSPECIFIED",
+		1: "HANDOFF_STATE_OFFERED",
+		2: "HANDOFF_STATE_ADOPTED",
+		3: "HANDOFF_STATE_WITHDRAWN",
+		4: "HANDOFF_STATE_EXPIRED",
+	}
+	HandoffState_value = map[string]int32{
+		"HANDOFF_STATE_UNSPECIFIED": 0,
+		"HANDOFF_STATE_OFFERED":     1,
+		"HANDOFF_STATE_ADOPTED":     2,
+		"HANDOFF_STATE_WITHDRAWN":   3,
+		"HANDOFF_STATE_EXPIRED":     4,
+	}
+)
+
+func (x HandoffState) Enum() *HandoffState {
+	p := new(HandoffState)
+	*p = x
+	return p
+}
+
+func (x HandoffState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HandoffState) Descriptor() protoreflect.EnumDescriptor {
+	return file_tuskpoint_v1_handoff_service_proto_enumTypes[1].Descriptor()
+}
+
+func (HandoffState) Type() protoreflect.EnumType {
+	return &file_tuskpoint_v1_handoff_service_proto_enumTypes[1]
+}
+
+func (x HandoffState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HandoffState.Descriptor instead.
+func (HandoffState) EnumDescriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{1}
 }
 
 // A small portable description of a handed-off checkpoint.
@@ -263,7 +327,10 @@ type CreateHandoffRequest struct {
 	// the `GetServerInfoResponse.recipients` of the receiver's server. The
 	// descriptor can then be sent over any channel. Empty: the key is not sealed
 	// to a recipient. MUST be empty if `include_key` is true.
-	Recipient     string `protobuf:"bytes,5,opt,name=recipient,proto3" json:"recipient,omitempty"`
+	Recipient string `protobuf:"bytes,5,opt,name=recipient,proto3" json:"recipient,omitempty"`
+	// Time after which the offer expires, more than 0 and at most 100 years.
+	// Absent: the offer does not expire. The descriptor does not expire.
+	ExpiresIn     *durationpb.Duration `protobuf:"bytes,6,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -333,11 +400,23 @@ func (x *CreateHandoffRequest) GetRecipient() string {
 	return ""
 }
 
+func (x *CreateHandoffRequest) GetExpiresIn() *durationpb.Duration {
+	if x != nil {
+		return x.ExpiresIn
+	}
+	return nil
+}
+
 // Response of `CreateHandoff`.
 type CreateHandoffResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The descriptor.
-	Descriptor_   *HandoffDescriptor `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
+	Descriptor_ *HandoffDescriptor `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
+	// ID of the offer in the inbox of `to_agent`. Empty if the server made no
+	// offer.
+	HandoffId string `protobuf:"bytes,2,opt,name=handoff_id,json=handoffId,proto3" json:"handoff_id,omitempty"`
+	// Conditions that the caller SHOULD know.
+	Warnings      []*Warning `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -379,10 +458,24 @@ func (x *CreateHandoffResponse) GetDescriptor_() *HandoffDescriptor {
 	return nil
 }
 
+func (x *CreateHandoffResponse) GetHandoffId() string {
+	if x != nil {
+		return x.HandoffId
+	}
+	return ""
+}
+
+func (x *CreateHandoffResponse) GetWarnings() []*Warning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 // Request of `AdoptHandoff`.
 type AdoptHandoffRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The descriptor.
+	// The descriptor. MUST be absent if `handoff_id` is set.
 	Descriptor_ *HandoffDescriptor `protobuf:"bytes,1,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
 	// The thread to make. Empty: the server generates a thread ID.
 	NewThreadId string `protobuf:"bytes,2,opt,name=new_thread_id,json=newThreadId,proto3" json:"new_thread_id,omitempty"`
@@ -397,8 +490,13 @@ type AdoptHandoffRequest struct {
 	RequiredSigners []string `protobuf:"bytes,5,rep,name=required_signers,json=requiredSigners,proto3" json:"required_signers,omitempty"`
 	// Durability to wait for. Default: `DURABILITY_CERTIFIED`, because the
 	// response names the blob of the adopted checkpoint; with
-	// `DURABILITY_JOURNALED`, the checkpoint may have no blob yet.
-	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	// `DURABILITY_JOURNALED`, the checkpoint may have no blob yet. With
+	// `DURABILITY_CERTIFIED`, the call also waits until the close of the offer is
+	// certified.
+	Durability Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	// ID of the offer to adopt, at most 128 bytes of UTF-8, without NUL. MUST be
+	// empty if the descriptor is set.
+	HandoffId     string `protobuf:"bytes,6,opt,name=handoff_id,json=handoffId,proto3" json:"handoff_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,6 +564,13 @@ func (x *AdoptHandoffRequest) GetDurability() Durability {
 		return x.Durability
 	}
 	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *AdoptHandoffRequest) GetHandoffId() string {
+	if x != nil {
+		return x.HandoffId
+	}
+	return ""
 }
 
 // Result of an adoption.
@@ -634,11 +739,484 @@ func (x *AdoptHandoffResponse) GetDurability() Durability {
 	return Durability_DURABILITY_UNSPECIFIED
 }
 
+// A hand-off that is offered to an agent.
+type Handoff struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ID of the offer. IDs sort by time of creation.
+	HandoffId string `protobuf:"bytes,1,opt,name=handoff_id,json=handoffId,proto3" json:"handoff_id,omitempty"`
+	// The descriptor, without `key`. Absent if the offer was removed with its
+	// thread.
+	Descriptor_ *HandoffDescriptor `protobuf:"bytes,2,opt,name=descriptor,proto3" json:"descriptor,omitempty"`
+	// State of the offer.
+	State HandoffState `protobuf:"varint,3,opt,name=state,proto3,enum=tuskpoint.v1.HandoffState" json:"state,omitempty"`
+	// Time of the hand-off.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// Time at which the offer expires, or has expired. Absent: never.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Time at which the offer was closed. Absent if the offer is open.
+	CloseTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=close_time,json=closeTime,proto3" json:"close_time,omitempty"`
+	// Thread that adopted the offer; empty in other states. The thread may have
+	// been deleted since.
+	AdoptedThreadId string `protobuf:"bytes,7,opt,name=adopted_thread_id,json=adoptedThreadId,proto3" json:"adopted_thread_id,omitempty"`
+	// Agent that receives the hand-off. MAY be empty.
+	ToAgent       string `protobuf:"bytes,8,opt,name=to_agent,json=toAgent,proto3" json:"to_agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Handoff) Reset() {
+	*x = Handoff{}
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Handoff) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Handoff) ProtoMessage() {}
+
+func (x *Handoff) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Handoff.ProtoReflect.Descriptor instead.
+func (*Handoff) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Handoff) GetHandoffId() string {
+	if x != nil {
+		return x.HandoffId
+	}
+	return ""
+}
+
+func (x *Handoff) GetDescriptor_() *HandoffDescriptor {
+	if x != nil {
+		return x.Descriptor_
+	}
+	return nil
+}
+
+func (x *Handoff) GetState() HandoffState {
+	if x != nil {
+		return x.State
+	}
+	return HandoffState_HANDOFF_STATE_UNSPECIFIED
+}
+
+func (x *Handoff) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *Handoff) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *Handoff) GetCloseTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CloseTime
+	}
+	return nil
+}
+
+func (x *Handoff) GetAdoptedThreadId() string {
+	if x != nil {
+		return x.AdoptedThreadId
+	}
+	return ""
+}
+
+func (x *Handoff) GetToAgent() string {
+	if x != nil {
+		return x.ToAgent
+	}
+	return ""
+}
+
+// Request of `ListHandoffs`. All set conditions MUST hold.
+type ListHandoffsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// If present, only offers to this agent; empty for offers that name no agent.
+	ToAgent *string `protobuf:"bytes,1,opt,name=to_agent,json=toAgent,proto3,oneof" json:"to_agent,omitempty"`
+	// If not empty, only offers of checkpoints of this thread.
+	ThreadId string `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// If not empty, only offers in these states.
+	States []HandoffState `protobuf:"varint,3,rep,packed,name=states,proto3,enum=tuskpoint.v1.HandoffState" json:"states,omitempty"`
+	// Maximum number of offers in a page. 0 means 100; more than 1,000 means
+	// 1,000; a negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// `next_page_token` of the preceding page; empty for the first page. All
+	// fields besides `page_size` MUST be the same as for the preceding page.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHandoffsRequest) Reset() {
+	*x = ListHandoffsRequest{}
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHandoffsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHandoffsRequest) ProtoMessage() {}
+
+func (x *ListHandoffsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHandoffsRequest.ProtoReflect.Descriptor instead.
+func (*ListHandoffsRequest) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListHandoffsRequest) GetToAgent() string {
+	if x != nil && x.ToAgent != nil {
+		return *x.ToAgent
+	}
+	return ""
+}
+
+func (x *ListHandoffsRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ListHandoffsRequest) GetStates() []HandoffState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *ListHandoffsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListHandoffsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Response of `ListHandoffs`.
+type ListHandoffsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The offers, oldest first.
+	Handoffs []*Handoff `protobuf:"bytes,1,rep,name=handoffs,proto3" json:"handoffs,omitempty"`
+	// Token of the next page; empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// Conditions that the caller SHOULD know.
+	Warnings      []*Warning `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListHandoffsResponse) Reset() {
+	*x = ListHandoffsResponse{}
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListHandoffsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListHandoffsResponse) ProtoMessage() {}
+
+func (x *ListHandoffsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListHandoffsResponse.ProtoReflect.Descriptor instead.
+func (*ListHandoffsResponse) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ListHandoffsResponse) GetHandoffs() []*Handoff {
+	if x != nil {
+		return x.Handoffs
+	}
+	return nil
+}
+
+func (x *ListHandoffsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListHandoffsResponse) GetWarnings() []*Warning {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+// Request of `WatchHandoffs`.
+type WatchHandoffsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Agent whose offers to stream, at most 256 bytes of UTF-8, without NUL.
+	// Empty: offers that name no agent.
+	ToAgent string `protobuf:"bytes,1,opt,name=to_agent,json=toAgent,proto3" json:"to_agent,omitempty"`
+	// If not empty, only frames with offers in these states, and frames without
+	// an offer, which the server always delivers.
+	States []HandoffState `protobuf:"varint,2,rep,packed,name=states,proto3,enum=tuskpoint.v1.HandoffState" json:"states,omitempty"`
+	// Longest time without a frame before a frame without an offer. Absent: 15 s.
+	// MUST be at least 1 s.
+	ProgressInterval *durationpb.Duration `protobuf:"bytes,3,opt,name=progress_interval,json=progressInterval,proto3" json:"progress_interval,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *WatchHandoffsRequest) Reset() {
+	*x = WatchHandoffsRequest{}
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchHandoffsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchHandoffsRequest) ProtoMessage() {}
+
+func (x *WatchHandoffsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchHandoffsRequest.ProtoReflect.Descriptor instead.
+func (*WatchHandoffsRequest) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *WatchHandoffsRequest) GetToAgent() string {
+	if x != nil {
+		return x.ToAgent
+	}
+	return ""
+}
+
+func (x *WatchHandoffsRequest) GetStates() []HandoffState {
+	if x != nil {
+		return x.States
+	}
+	return nil
+}
+
+func (x *WatchHandoffsRequest) GetProgressInterval() *durationpb.Duration {
+	if x != nil {
+		return x.ProgressInterval
+	}
+	return nil
+}
+
+// A frame of a `WatchHandoffs` stream.
+type WatchHandoffsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The offer. Absent: all changes so far were delivered.
+	Handoff       *Handoff `protobuf:"bytes,1,opt,name=handoff,proto3" json:"handoff,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchHandoffsResponse) Reset() {
+	*x = WatchHandoffsResponse{}
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchHandoffsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchHandoffsResponse) ProtoMessage() {}
+
+func (x *WatchHandoffsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchHandoffsResponse.ProtoReflect.Descriptor instead.
+func (*WatchHandoffsResponse) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *WatchHandoffsResponse) GetHandoff() *Handoff {
+	if x != nil {
+		return x.Handoff
+	}
+	return nil
+}
+
+// Request of `WithdrawHandoff`.
+type WithdrawHandoffRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ID of the offer, 1 to 128 bytes of UTF-8, without NUL.
+	HandoffId string `protobuf:"bytes,1,opt,name=handoff_id,json=handoffId,proto3" json:"handoff_id,omitempty"`
+	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
+	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WithdrawHandoffRequest) Reset() {
+	*x = WithdrawHandoffRequest{}
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WithdrawHandoffRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WithdrawHandoffRequest) ProtoMessage() {}
+
+func (x *WithdrawHandoffRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WithdrawHandoffRequest.ProtoReflect.Descriptor instead.
+func (*WithdrawHandoffRequest) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *WithdrawHandoffRequest) GetHandoffId() string {
+	if x != nil {
+		return x.HandoffId
+	}
+	return ""
+}
+
+func (x *WithdrawHandoffRequest) GetDurability() Durability {
+	if x != nil {
+		return x.Durability
+	}
+	return Durability_DURABILITY_UNSPECIFIED
+}
+
+// Response of `WithdrawHandoff`.
+type WithdrawHandoffResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The withdrawn offer.
+	Handoff       *Handoff `protobuf:"bytes,1,opt,name=handoff,proto3" json:"handoff,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WithdrawHandoffResponse) Reset() {
+	*x = WithdrawHandoffResponse{}
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WithdrawHandoffResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WithdrawHandoffResponse) ProtoMessage() {}
+
+func (x *WithdrawHandoffResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_handoff_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WithdrawHandoffResponse.ProtoReflect.Descriptor instead.
+func (*WithdrawHandoffResponse) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_handoff_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *WithdrawHandoffResponse) GetHandoff() *Handoff {
+	if x != nil {
+		return x.Handoff
+	}
+	return nil
+}
+
 var File_tuskpoint_v1_handoff_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\n" +
-	"\"tuskpoint/v1/handoff_service.proto\x12\ftuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xc3\x02\n" +
+	"\"tuskpoint/v1/handoff_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\"\xc3\x02\n" +
 	"\x11HandoffDescriptor\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12#\n" +
@@ -653,7 +1231,7 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\tsignature\x18\n" +
 	" \x01(\tR\tsignature\x12\x1d\n" +
 	"\n" +
-	"sealed_key\x18\v \x01(\tR\tsealedKey\"\xbe\x01\n" +
+	"sealed_key\x18\v \x01(\tR\tsealedKey\"\xf8\x01\n" +
 	"\x14CreateHandoffRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x19\n" +
 	"\bto_agent\x18\x02 \x01(\tR\atoAgent\x12\x1d\n" +
@@ -661,11 +1239,16 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1f\n" +
 	"\vinclude_key\x18\x04 \x01(\bR\n" +
 	"includeKey\x12\x1c\n" +
-	"\trecipient\x18\x05 \x01(\tR\trecipient\"\\\n" +
+	"\trecipient\x18\x05 \x01(\tR\trecipient\x128\n" +
+	"\n" +
+	"expires_in\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\texpiresIn\"\xae\x01\n" +
 	"\x15CreateHandoffResponse\x12?\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x1f.tuskpoint.v1.HandoffDescriptorR\n" +
-	"descriptor:\x02\x10\x01\"\x82\x02\n" +
+	"descriptor\x12\x1d\n" +
+	"\n" +
+	"handoff_id\x18\x02 \x01(\tR\thandoffId\x121\n" +
+	"\bwarnings\x18\x03 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings:\x02\x10\x01\"\xa1\x02\n" +
 	"\x13AdoptHandoffRequest\x12?\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x1f.tuskpoint.v1.HandoffDescriptorR\n" +
@@ -676,7 +1259,9 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\x10required_signers\x18\x05 \x03(\tR\x0frequiredSigners\x128\n" +
 	"\n" +
 	"durability\x18\x04 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability:\x02\x10\x01\"\xc3\x01\n" +
+	"durability\x12\x1d\n" +
+	"\n" +
+	"handoff_id\x18\x06 \x01(\tR\thandoffId:\x02\x10\x01\"\xc3\x01\n" +
 	"\bAdoption\x12!\n" +
 	"\fadopted_from\x18\x01 \x01(\tR\vadoptedFrom\x12\"\n" +
 	"\rnew_thread_id\x18\x02 \x01(\tR\vnewThreadId\x12#\n" +
@@ -690,17 +1275,67 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\badoption\x18\x03 \x01(\v2\x16.tuskpoint.v1.AdoptionR\badoption\x128\n" +
 	"\n" +
 	"durability\x18\x04 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability*\x8f\x01\n" +
+	"durability\"\x9b\x03\n" +
+	"\aHandoff\x12\x1d\n" +
+	"\n" +
+	"handoff_id\x18\x01 \x01(\tR\thandoffId\x12?\n" +
+	"\n" +
+	"descriptor\x18\x02 \x01(\v2\x1f.tuskpoint.v1.HandoffDescriptorR\n" +
+	"descriptor\x120\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x1a.tuskpoint.v1.HandoffStateR\x05state\x12;\n" +
+	"\vcreate_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12;\n" +
+	"\vexpire_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x129\n" +
+	"\n" +
+	"close_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\tcloseTime\x12*\n" +
+	"\x11adopted_thread_id\x18\a \x01(\tR\x0fadoptedThreadId\x12\x19\n" +
+	"\bto_agent\x18\b \x01(\tR\atoAgent:\x02\x10\x01\"\xcf\x01\n" +
+	"\x13ListHandoffsRequest\x12\x1e\n" +
+	"\bto_agent\x18\x01 \x01(\tH\x00R\atoAgent\x88\x01\x01\x12\x1b\n" +
+	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x122\n" +
+	"\x06states\x18\x03 \x03(\x0e2\x1a.tuskpoint.v1.HandoffStateR\x06states\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageTokenB\v\n" +
+	"\t_to_agent\"\xa4\x01\n" +
+	"\x14ListHandoffsResponse\x121\n" +
+	"\bhandoffs\x18\x01 \x03(\v2\x15.tuskpoint.v1.HandoffR\bhandoffs\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x121\n" +
+	"\bwarnings\x18\x03 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\"\xad\x01\n" +
+	"\x14WatchHandoffsRequest\x12\x19\n" +
+	"\bto_agent\x18\x01 \x01(\tR\atoAgent\x122\n" +
+	"\x06states\x18\x02 \x03(\x0e2\x1a.tuskpoint.v1.HandoffStateR\x06states\x12F\n" +
+	"\x11progress_interval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\"H\n" +
+	"\x15WatchHandoffsResponse\x12/\n" +
+	"\ahandoff\x18\x01 \x01(\v2\x15.tuskpoint.v1.HandoffR\ahandoff\"q\n" +
+	"\x16WithdrawHandoffRequest\x12\x1d\n" +
+	"\n" +
+	"handoff_id\x18\x01 \x01(\tR\thandoffId\x128\n" +
+	"\n" +
+	"durability\x18\x02 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
+	"durability\"J\n" +
+	"\x17WithdrawHandoffResponse\x12/\n" +
+	"\ahandoff\x18\x01 \x01(\v2\x15.tuskpoint.v1.HandoffR\ahandoff*\x8f\x01\n" +
 	"\n" +
 	"AdoptStage\x12\x1b\n" +
 	"\x17ADOPT_STAGE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14ADOPT_STAGE_FETCHING\x10\x01\x12\x17\n" +
 	"\x13ADOPT_STAGE_FETCHED\x10\x02\x12\x18\n" +
 	"\x14ADOPT_STAGE_VERIFIED\x10\x03\x12\x17\n" +
-	"\x13ADOPT_STAGE_ADOPTED\x10\x042\xc3\x01\n" +
+	"\x13ADOPT_STAGE_ADOPTED\x10\x04*\x9b\x01\n" +
+	"\fHandoffState\x12\x1d\n" +
+	"\x19HANDOFF_STATE_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15HANDOFF_STATE_OFFERED\x10\x01\x12\x19\n" +
+	"\x15HANDOFF_STATE_ADOPTED\x10\x02\x12\x1b\n" +
+	"\x17HANDOFF_STATE_WITHDRAWN\x10\x03\x12\x19\n" +
+	"\x15HANDOFF_STATE_EXPIRED\x10\x042\xd6\x03\n" +
 	"\x0eHandoffService\x12X\n" +
 	"\rCreateHandoff\x12\".tuskpoint.v1.CreateHandoffRequest\x1a#.tuskpoint.v1.CreateHandoffResponse\x12W\n" +
-	"\fAdoptHandoff\x12!.tuskpoint.v1.AdoptHandoffRequest\x1a\".tuskpoint.v1.AdoptHandoffResponse0\x01B\xac\x01\n" +
+	"\fAdoptHandoff\x12!.tuskpoint.v1.AdoptHandoffRequest\x1a\".tuskpoint.v1.AdoptHandoffResponse0\x01\x12U\n" +
+	"\fListHandoffs\x12!.tuskpoint.v1.ListHandoffsRequest\x1a\".tuskpoint.v1.ListHandoffsResponse\x12Z\n" +
+	"\rWatchHandoffs\x12\".tuskpoint.v1.WatchHandoffsRequest\x1a#.tuskpoint.v1.WatchHandoffsResponse0\x01\x12^\n" +
+	"\x0fWithdrawHandoff\x12$.tuskpoint.v1.WithdrawHandoffRequest\x1a%.tuskpoint.v1.WithdrawHandoffResponseB\xac\x01\n" +
 	"\x10com.tuskpoint.v1B\x13HandoffServiceProtoP\x01Z2tuskpoint.dev/go/tuskpoint/tuskpointv1;tuskpointv1\xa2\x02\x03TXX\xaa\x02\fTuskpoint.V1\xca\x02\fTuskpoint\\V1\xe2\x02\x18Tuskpoint\\V1\\GPBMetadata\xea\x02\rTuskpoint::V1b\x06proto3"
 
 var (
@@ -715,36 +1350,68 @@ func file_tuskpoint_v1_handoff_service_proto_rawDescGZIP() []byte {
 	return file_tuskpoint_v1_handoff_service_proto_rawDescData
 }
 
-var file_tuskpoint_v1_handoff_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_tuskpoint_v1_handoff_service_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_tuskpoint_v1_handoff_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_tuskpoint_v1_handoff_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_tuskpoint_v1_handoff_service_proto_goTypes = []any{
-	(AdoptStage)(0),               // 0: tuskpoint.v1.AdoptStage
-	(*HandoffDescriptor)(nil),     // 1: tuskpoint.v1.HandoffDescriptor
-	(*CreateHandoffRequest)(nil),  // 2: tuskpoint.v1.CreateHandoffRequest
-	(*CreateHandoffResponse)(nil), // 3: tuskpoint.v1.CreateHandoffResponse
-	(*AdoptHandoffRequest)(nil),   // 4: tuskpoint.v1.AdoptHandoffRequest
-	(*Adoption)(nil),              // 5: tuskpoint.v1.Adoption
-	(*AdoptHandoffResponse)(nil),  // 6: tuskpoint.v1.AdoptHandoffResponse
-	(*CheckpointRef)(nil),         // 7: tuskpoint.v1.CheckpointRef
-	(Durability)(0),               // 8: tuskpoint.v1.Durability
+	(AdoptStage)(0),                 // 0: tuskpoint.v1.AdoptStage
+	(HandoffState)(0),               // 1: tuskpoint.v1.HandoffState
+	(*HandoffDescriptor)(nil),       // 2: tuskpoint.v1.HandoffDescriptor
+	(*CreateHandoffRequest)(nil),    // 3: tuskpoint.v1.CreateHandoffRequest
+	(*CreateHandoffResponse)(nil),   // 4: tuskpoint.v1.CreateHandoffResponse
+	(*AdoptHandoffRequest)(nil),     // 5: tuskpoint.v1.AdoptHandoffRequest
+	(*Adoption)(nil),                // 6: tuskpoint.v1.Adoption
+	(*AdoptHandoffResponse)(nil),    // 7: tuskpoint.v1.AdoptHandoffResponse
+	(*Handoff)(nil),                 // 8: tuskpoint.v1.Handoff
+	(*ListHandoffsRequest)(nil),     // 9: tuskpoint.v1.ListHandoffsRequest
+	(*ListHandoffsResponse)(nil),    // 10: tuskpoint.v1.ListHandoffsResponse
+	(*WatchHandoffsRequest)(nil),    // 11: tuskpoint.v1.WatchHandoffsRequest
+	(*WatchHandoffsResponse)(nil),   // 12: tuskpoint.v1.WatchHandoffsResponse
+	(*WithdrawHandoffRequest)(nil),  // 13: tuskpoint.v1.WithdrawHandoffRequest
+	(*WithdrawHandoffResponse)(nil), // 14: tuskpoint.v1.WithdrawHandoffResponse
+	(*CheckpointRef)(nil),           // 15: tuskpoint.v1.CheckpointRef
+	(*durationpb.Duration)(nil),     // 16: google.protobuf.Duration
+	(*Warning)(nil),                 // 17: tuskpoint.v1.Warning
+	(Durability)(0),                 // 18: tuskpoint.v1.Durability
+	(*timestamppb.Timestamp)(nil),   // 19: google.protobuf.Timestamp
 }
 var file_tuskpoint_v1_handoff_service_proto_depIdxs = []int32{
-	7, // 0: tuskpoint.v1.CreateHandoffRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	1, // 1: tuskpoint.v1.CreateHandoffResponse.descriptor:type_name -> tuskpoint.v1.HandoffDescriptor
-	1, // 2: tuskpoint.v1.AdoptHandoffRequest.descriptor:type_name -> tuskpoint.v1.HandoffDescriptor
-	8, // 3: tuskpoint.v1.AdoptHandoffRequest.durability:type_name -> tuskpoint.v1.Durability
-	0, // 4: tuskpoint.v1.AdoptHandoffResponse.stage:type_name -> tuskpoint.v1.AdoptStage
-	5, // 5: tuskpoint.v1.AdoptHandoffResponse.adoption:type_name -> tuskpoint.v1.Adoption
-	8, // 6: tuskpoint.v1.AdoptHandoffResponse.durability:type_name -> tuskpoint.v1.Durability
-	2, // 7: tuskpoint.v1.HandoffService.CreateHandoff:input_type -> tuskpoint.v1.CreateHandoffRequest
-	4, // 8: tuskpoint.v1.HandoffService.AdoptHandoff:input_type -> tuskpoint.v1.AdoptHandoffRequest
-	3, // 9: tuskpoint.v1.HandoffService.CreateHandoff:output_type -> tuskpoint.v1.CreateHandoffResponse
-	6, // 10: tuskpoint.v1.HandoffService.AdoptHandoff:output_type -> tuskpoint.v1.AdoptHandoffResponse
-	9, // [9:11] is the sub-list for method output_type
-	7, // [7:9] is the sub-list for method input_type
-	7, // [7:7] is the sub-list for extension type_name
-	7, // [7:7] is the sub-list for extension extendee
-	0, // [0:7] is the sub-list for field type_name
+	15, // 0: tuskpoint.v1.CreateHandoffRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	16, // 1: tuskpoint.v1.CreateHandoffRequest.expires_in:type_name -> google.protobuf.Duration
+	2,  // 2: tuskpoint.v1.CreateHandoffResponse.descriptor:type_name -> tuskpoint.v1.HandoffDescriptor
+	17, // 3: tuskpoint.v1.CreateHandoffResponse.warnings:type_name -> tuskpoint.v1.Warning
+	2,  // 4: tuskpoint.v1.AdoptHandoffRequest.descriptor:type_name -> tuskpoint.v1.HandoffDescriptor
+	18, // 5: tuskpoint.v1.AdoptHandoffRequest.durability:type_name -> tuskpoint.v1.Durability
+	0,  // 6: tuskpoint.v1.AdoptHandoffResponse.stage:type_name -> tuskpoint.v1.AdoptStage
+	6,  // 7: tuskpoint.v1.AdoptHandoffResponse.adoption:type_name -> tuskpoint.v1.Adoption
+	18, // 8: tuskpoint.v1.AdoptHandoffResponse.durability:type_name -> tuskpoint.v1.Durability
+	2,  // 9: tuskpoint.v1.Handoff.descriptor:type_name -> tuskpoint.v1.HandoffDescriptor
+	1,  // 10: tuskpoint.v1.Handoff.state:type_name -> tuskpoint.v1.HandoffState
+	19, // 11: tuskpoint.v1.Handoff.create_time:type_name -> google.protobuf.Timestamp
+	19, // 12: tuskpoint.v1.Handoff.expire_time:type_name -> google.protobuf.Timestamp
+	19, // 13: tuskpoint.v1.Handoff.close_time:type_name -> google.protobuf.Timestamp
+	1,  // 14: tuskpoint.v1.ListHandoffsRequest.states:type_name -> tuskpoint.v1.HandoffState
+	8,  // 15: tuskpoint.v1.ListHandoffsResponse.handoffs:type_name -> tuskpoint.v1.Handoff
+	17, // 16: tuskpoint.v1.ListHandoffsResponse.warnings:type_name -> tuskpoint.v1.Warning
+	1,  // 17: tuskpoint.v1.WatchHandoffsRequest.states:type_name -> tuskpoint.v1.HandoffState
+	16, // 18: tuskpoint.v1.WatchHandoffsRequest.progress_interval:type_name -> google.protobuf.Duration
+	8,  // 19: tuskpoint.v1.WatchHandoffsResponse.handoff:type_name -> tuskpoint.v1.Handoff
+	18, // 20: tuskpoint.v1.WithdrawHandoffRequest.durability:type_name -> tuskpoint.v1.Durability
+	8,  // 21: tuskpoint.v1.WithdrawHandoffResponse.handoff:type_name -> tuskpoint.v1.Handoff
+	3,  // 22: tuskpoint.v1.HandoffService.CreateHandoff:input_type -> tuskpoint.v1.CreateHandoffRequest
+	5,  // 23: tuskpoint.v1.HandoffService.AdoptHandoff:input_type -> tuskpoint.v1.AdoptHandoffRequest
+	9,  // 24: tuskpoint.v1.HandoffService.ListHandoffs:input_type -> tuskpoint.v1.ListHandoffsRequest
+	11, // 25: tuskpoint.v1.HandoffService.WatchHandoffs:input_type -> tuskpoint.v1.WatchHandoffsRequest
+	13, // 26: tuskpoint.v1.HandoffService.WithdrawHandoff:input_type -> tuskpoint.v1.WithdrawHandoffRequest
+	4,  // 27: tuskpoint.v1.HandoffService.CreateHandoff:output_type -> tuskpoint.v1.CreateHandoffResponse
+	7,  // 28: tuskpoint.v1.HandoffService.AdoptHandoff:output_type -> tuskpoint.v1.AdoptHandoffResponse
+	10, // 29: tuskpoint.v1.HandoffService.ListHandoffs:output_type -> tuskpoint.v1.ListHandoffsResponse
+	12, // 30: tuskpoint.v1.HandoffService.WatchHandoffs:output_type -> tuskpoint.v1.WatchHandoffsResponse
+	14, // 31: tuskpoint.v1.HandoffService.WithdrawHandoff:output_type -> tuskpoint.v1.WithdrawHandoffResponse
+	27, // [27:32] is the sub-list for method output_type
+	22, // [22:27] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_handoff_service_proto_init() }
@@ -753,13 +1420,15 @@ func file_tuskpoint_v1_handoff_service_proto_init() {
 		return
 	}
 	file_tuskpoint_v1_checkpoint_proto_init()
+	file_tuskpoint_v1_errors_proto_init()
+	file_tuskpoint_v1_handoff_service_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tuskpoint_v1_handoff_service_proto_rawDesc), len(file_tuskpoint_v1_handoff_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   6,
+			NumEnums:      2,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -19,8 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	HandoffService_CreateHandoff_FullMethodName = "/tuskpoint.v1.HandoffService/CreateHandoff"
-	HandoffService_AdoptHandoff_FullMethodName  = "/tuskpoint.v1.HandoffService/AdoptHandoff"
+	HandoffService_CreateHandoff_FullMethodName   = "/tuskpoint.v1.HandoffService/CreateHandoff"
+	HandoffService_AdoptHandoff_FullMethodName    = "/tuskpoint.v1.HandoffService/AdoptHandoff"
+	HandoffService_ListHandoffs_FullMethodName    = "/tuskpoint.v1.HandoffService/ListHandoffs"
+	HandoffService_WatchHandoffs_FullMethodName   = "/tuskpoint.v1.HandoffService/WatchHandoffs"
+	HandoffService_WithdrawHandoff_FullMethodName = "/tuskpoint.v1.HandoffService/WithdrawHandoff"
 )
 
 // HandoffServiceClient is the client API for HandoffService service.
@@ -30,12 +33,24 @@ const (
 // Hands a checkpoint off from one agent, machine or team to another. The
 // receiver trusts only the hash of the stored bytes.
 //
-// Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
-// `AdoptHandoff`.
+// Every hand-off is also offered in the inbox of its receiver: the agents of
+// the same tenant list, watch, adopt and withdraw the offers by `handoff_id`.
+// An offer is closed once: adopted, withdrawn or expired. The offers of a
+// thread are removed with the thread. A closed offer is removed 30 days after
+// it was closed.
+//
+// Scopes: `handoff` and `read` for `CreateHandoff` and `WithdrawHandoff`;
+// `handoff` and `write` for `AdoptHandoff`; `read` for `ListHandoffs` and
+// `WatchHandoffs`.
 type HandoffServiceClient interface {
 	// Stores everything that is needed to continue from a checkpoint as a blob of
 	// its own, reads the blob back, and returns the descriptor of the hand-off.
 	// The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
+	//
+	// The transaction that keeps the blob also offers the hand-off in the inbox
+	// of `to_agent`. The server makes no offer while servers that do not know
+	// offers use the same journal: `handoff_id` is then empty, and the response
+	// has a warning of `WARNING_KIND_NOT_OFFERED`.
 	//
 	// The same unchanged checkpoint gives the same blob. The server renews the
 	// blob as long as the thread exists.
@@ -72,6 +87,14 @@ type HandoffServiceClient interface {
 	// names. The adopted checkpoint keeps its ID. The server writes nothing
 	// before all checks have passed.
 	//
+	// With `handoff_id`, the server adopts an open offer by the offer's own
+	// descriptor. The transaction that makes the new thread closes the offer, so
+	// exactly one call adopts an offer, whichever server answers the call. A
+	// repeat with the same `request_id` gets the first adoption, as long as the
+	// offer exists. A call by descriptor adopts without an offer; if the tenant
+	// has an open offer of exactly this descriptor, the call closes the oldest
+	// one.
+	//
 	// Errors, besides the common errors that `ErrorReason` lists:
 	//
 	//   - `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
@@ -80,6 +103,10 @@ type HandoffServiceClient interface {
 	//     checkpoint than the descriptor names.
 	//   - `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
 	//     The two servers may use different blob stores.
+	//   - `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+	//     `handoff_id`, or the offer was removed.
+	//   - `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted or
+	//     withdrawn, or has expired.
 	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
 	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
 	//     request.
@@ -109,6 +136,8 @@ type HandoffServiceClient interface {
 	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
 	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
 	//     store. The change is journaled; the server retries.
+	//   - `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+	//     the journal, too.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
@@ -116,6 +145,54 @@ type HandoffServiceClient interface {
 	//   - `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
 	//     for 5 seconds while other calls waited for memory.
 	AdoptHandoff(ctx context.Context, in *AdoptHandoffRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AdoptHandoffResponse], error)
+	// Lists the offers of the tenant, oldest first.
+	//
+	// An offer whose row was changed by something other than the server is
+	// omitted, and the response has a warning of `WARNING_KIND_DAMAGED`.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the token is not the token of
+	//     a page of this listing.
+	ListHandoffs(ctx context.Context, in *ListHandoffsRequest, opts ...grpc.CallOption) (*ListHandoffsResponse, error)
+	// Streams the offers to an agent: first the open offers, oldest first, then
+	// a frame without an offer, then each offer again whenever its state changes,
+	// and new offers as the server acknowledges them.
+	//
+	// The stream has no end and no cursor: a client whose stream ends watches
+	// again, and gets the offers that are open then. So a client misses no open
+	// offer, gets some of them again, and does not learn of offers that were
+	// closed in between; `ListHandoffs` has these offers. A frame has the state
+	// of the offer at the time of delivery: an offer that is created and adopted
+	// at once may be delivered only as adopted. A frame without an offer says
+	// that all changes so far were delivered.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	// * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Watch again.
+	WatchHandoffs(ctx context.Context, in *WatchHandoffsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchHandoffsResponse], error)
+	// Withdraws an open offer: `AdoptHandoff` no longer accepts its `handoff_id`.
+	// Withdrawing a withdrawn offer succeeds again.
+	//
+	// The descriptor stays valid: whoever has the descriptor can still adopt by
+	// it, here or on another server.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+	//     `handoff_id`, or the offer was removed.
+	//   - `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted, or has
+	//     expired.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+	//     store. The change is journaled; the server retries.
+	//   - `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+	//     the journal, too.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	WithdrawHandoff(ctx context.Context, in *WithdrawHandoffRequest, opts ...grpc.CallOption) (*WithdrawHandoffResponse, error)
 }
 
 type handoffServiceClient struct {
@@ -155,6 +232,45 @@ func (c *handoffServiceClient) AdoptHandoff(ctx context.Context, in *AdoptHandof
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type HandoffService_AdoptHandoffClient = grpc.ServerStreamingClient[AdoptHandoffResponse]
 
+func (c *handoffServiceClient) ListHandoffs(ctx context.Context, in *ListHandoffsRequest, opts ...grpc.CallOption) (*ListHandoffsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListHandoffsResponse)
+	err := c.cc.Invoke(ctx, HandoffService_ListHandoffs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *handoffServiceClient) WatchHandoffs(ctx context.Context, in *WatchHandoffsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchHandoffsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &HandoffService_ServiceDesc.Streams[1], HandoffService_WatchHandoffs_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchHandoffsRequest, WatchHandoffsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HandoffService_WatchHandoffsClient = grpc.ServerStreamingClient[WatchHandoffsResponse]
+
+func (c *handoffServiceClient) WithdrawHandoff(ctx context.Context, in *WithdrawHandoffRequest, opts ...grpc.CallOption) (*WithdrawHandoffResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WithdrawHandoffResponse)
+	err := c.cc.Invoke(ctx, HandoffService_WithdrawHandoff_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // HandoffServiceServer is the server API for HandoffService service.
 // All implementations must embed UnimplementedHandoffServiceServer
 // for forward compatibility.
@@ -162,12 +278,24 @@ type HandoffService_AdoptHandoffClient = grpc.ServerStreamingClient[AdoptHandoff
 // Hands a checkpoint off from one agent, machine or team to another. The
 // receiver trusts only the hash of the stored bytes.
 //
-// Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
-// `AdoptHandoff`.
+// Every hand-off is also offered in the inbox of its receiver: the agents of
+// the same tenant list, watch, adopt and withdraw the offers by `handoff_id`.
+// An offer is closed once: adopted, withdrawn or expired. The offers of a
+// thread are removed with the thread. A closed offer is removed 30 days after
+// it was closed.
+//
+// Scopes: `handoff` and `read` for `CreateHandoff` and `WithdrawHandoff`;
+// `handoff` and `write` for `AdoptHandoff`; `read` for `ListHandoffs` and
+// `WatchHandoffs`.
 type HandoffServiceServer interface {
 	// Stores everything that is needed to continue from a checkpoint as a blob of
 	// its own, reads the blob back, and returns the descriptor of the hand-off.
 	// The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
+	//
+	// The transaction that keeps the blob also offers the hand-off in the inbox
+	// of `to_agent`. The server makes no offer while servers that do not know
+	// offers use the same journal: `handoff_id` is then empty, and the response
+	// has a warning of `WARNING_KIND_NOT_OFFERED`.
 	//
 	// The same unchanged checkpoint gives the same blob. The server renews the
 	// blob as long as the thread exists.
@@ -204,6 +332,14 @@ type HandoffServiceServer interface {
 	// names. The adopted checkpoint keeps its ID. The server writes nothing
 	// before all checks have passed.
 	//
+	// With `handoff_id`, the server adopts an open offer by the offer's own
+	// descriptor. The transaction that makes the new thread closes the offer, so
+	// exactly one call adopts an offer, whichever server answers the call. A
+	// repeat with the same `request_id` gets the first adoption, as long as the
+	// offer exists. A call by descriptor adopts without an offer; if the tenant
+	// has an open offer of exactly this descriptor, the call closes the oldest
+	// one.
+	//
 	// Errors, besides the common errors that `ErrorReason` lists:
 	//
 	//   - `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
@@ -212,6 +348,10 @@ type HandoffServiceServer interface {
 	//     checkpoint than the descriptor names.
 	//   - `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
 	//     The two servers may use different blob stores.
+	//   - `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+	//     `handoff_id`, or the offer was removed.
+	//   - `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted or
+	//     withdrawn, or has expired.
 	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
 	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
 	//     request.
@@ -241,6 +381,8 @@ type HandoffServiceServer interface {
 	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
 	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
 	//     store. The change is journaled; the server retries.
+	//   - `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+	//     the journal, too.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
@@ -248,6 +390,54 @@ type HandoffServiceServer interface {
 	//   - `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
 	//     for 5 seconds while other calls waited for memory.
 	AdoptHandoff(*AdoptHandoffRequest, grpc.ServerStreamingServer[AdoptHandoffResponse]) error
+	// Lists the offers of the tenant, oldest first.
+	//
+	// An offer whose row was changed by something other than the server is
+	// omitted, and the response has a warning of `WARNING_KIND_DAMAGED`.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the token is not the token of
+	//     a page of this listing.
+	ListHandoffs(context.Context, *ListHandoffsRequest) (*ListHandoffsResponse, error)
+	// Streams the offers to an agent: first the open offers, oldest first, then
+	// a frame without an offer, then each offer again whenever its state changes,
+	// and new offers as the server acknowledges them.
+	//
+	// The stream has no end and no cursor: a client whose stream ends watches
+	// again, and gets the offers that are open then. So a client misses no open
+	// offer, gets some of them again, and does not learn of offers that were
+	// closed in between; `ListHandoffs` has these offers. A frame has the state
+	// of the offer at the time of delivery: an offer that is created and adopted
+	// at once may be delivered only as adopted. A frame without an offer says
+	// that all changes so far were delivered.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	// * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Watch again.
+	WatchHandoffs(*WatchHandoffsRequest, grpc.ServerStreamingServer[WatchHandoffsResponse]) error
+	// Withdraws an open offer: `AdoptHandoff` no longer accepts its `handoff_id`.
+	// Withdrawing a withdrawn offer succeeds again.
+	//
+	// The descriptor stays valid: whoever has the descriptor can still adopt by
+	// it, here or on another server.
+	//
+	// Errors, besides the common errors that `ErrorReason` lists:
+	//
+	//   - `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+	//     `handoff_id`, or the offer was removed.
+	//   - `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted, or has
+	//     expired.
+	//   - `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+	//     `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+	//     store. The change is journaled; the server retries.
+	//   - `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+	//     the journal, too.
+	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+	//     the change was stored.
+	//   - `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+	//     rows of the journal that the call needs.
+	WithdrawHandoff(context.Context, *WithdrawHandoffRequest) (*WithdrawHandoffResponse, error)
 	mustEmbedUnimplementedHandoffServiceServer()
 }
 
@@ -263,6 +453,15 @@ func (UnimplementedHandoffServiceServer) CreateHandoff(context.Context, *CreateH
 }
 func (UnimplementedHandoffServiceServer) AdoptHandoff(*AdoptHandoffRequest, grpc.ServerStreamingServer[AdoptHandoffResponse]) error {
 	return status.Errorf(codes.Unimplemented, "method AdoptHandoff not implemented")
+}
+func (UnimplementedHandoffServiceServer) ListHandoffs(context.Context, *ListHandoffsRequest) (*ListHandoffsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListHandoffs not implemented")
+}
+func (UnimplementedHandoffServiceServer) WatchHandoffs(*WatchHandoffsRequest, grpc.ServerStreamingServer[WatchHandoffsResponse]) error {
+	return status.Errorf(codes.Unimplemented, "method WatchHandoffs not implemented")
+}
+func (UnimplementedHandoffServiceServer) WithdrawHandoff(context.Context, *WithdrawHandoffRequest) (*WithdrawHandoffResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method WithdrawHandoff not implemented")
 }
 func (UnimplementedHandoffServiceServer) mustEmbedUnimplementedHandoffServiceServer() {}
 func (UnimplementedHandoffServiceServer) testEmbeddedByValue()                        {}
@@ -314,6 +513,53 @@ func _HandoffService_AdoptHandoff_Handler(srv interface{}, stream grpc.ServerStr
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type HandoffService_AdoptHandoffServer = grpc.ServerStreamingServer[AdoptHandoffResponse]
 
+func _HandoffService_ListHandoffs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListHandoffsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HandoffServiceServer).ListHandoffs(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HandoffService_ListHandoffs_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HandoffServiceServer).ListHandoffs(ctx, req.(*ListHandoffsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _HandoffService_WatchHandoffs_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchHandoffsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(HandoffServiceServer).WatchHandoffs(m, &grpc.GenericServerStream[WatchHandoffsRequest, WatchHandoffsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type HandoffService_WatchHandoffsServer = grpc.ServerStreamingServer[WatchHandoffsResponse]
+
+func _HandoffService_WithdrawHandoff_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WithdrawHandoffRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HandoffServiceServer).WithdrawHandoff(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HandoffService_WithdrawHandoff_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HandoffServiceServer).WithdrawHandoff(ctx, req.(*WithdrawHandoffRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // HandoffService_ServiceDesc is the grpc.ServiceDesc for HandoffService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -325,11 +571,24 @@ var HandoffService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "CreateHandoff",
 			Handler:    _HandoffService_CreateHandoff_Handler,
 		},
+		{
+			MethodName: "ListHandoffs",
+			Handler:    _HandoffService_ListHandoffs_Handler,
+		},
+		{
+			MethodName: "WithdrawHandoff",
+			Handler:    _HandoffService_WithdrawHandoff_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "AdoptHandoff",
 			Handler:       _HandoffService_AdoptHandoff_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "WatchHandoffs",
+			Handler:       _HandoffService_WatchHandoffs_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -271,6 +271,8 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   QUOTA_EXCEEDED: ResourceExhausted,
   SIGNATURE_REFUSED: PreconditionFailed,
   SEALING_UNAVAILABLE: PreconditionFailed,
+  HANDOFF_NOT_FOUND: NotFound,
+  HANDOFF_CLOSED: PreconditionFailed,
   DRAINING: Unavailable,
   NOT_IMPLEMENTED: Unimplemented,
   INTERNAL_ERROR: ServerError,

@@ -14,7 +14,7 @@ from tuskpoint_server.archive.formats.segments import Segment
 from tuskpoint_server.core.errors import Reason, Refusal, Status
 from tuskpoint_server.core.lineage import (
     Descriptor,
-    decode_descriptor,
+    decode_offered,
     encode_descriptor,
 )
 from tuskpoint_server.core.model import (
@@ -72,6 +72,11 @@ class House:
     async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> None:
         self.calls.append(f"certify {key} {seq}")
 
+    async def certify_all(self, tenant: str, concerns: Callable[[str], bool]) -> None:
+        assert concerns("$inbox/writer")
+        assert not concerns("new")
+        self.calls.append("certify the inbox")
+
     async def load(self, *_: object) -> None:
         return None
 
@@ -120,7 +125,7 @@ async def test_a_retry_fetches_nothing_and_waits_as_well() -> None:
     house = House(closure(), answered=SAVED, full=True)
     [step] = await adopt(house)
     assert (step.stage, step.fetched_bytes) == (Stage.ADOPTED, 0)
-    assert house.calls == ["certify new: 7"]
+    assert house.calls == ["certify new: 7", "certify the inbox"]
 
 
 async def test_a_count_is_reported_for_each_mebibyte_and_never_falls() -> None:
@@ -157,4 +162,4 @@ async def test_a_caller_that_leaves_ends_the_fetch() -> None:
 
 
 def test_a_descriptor_is_kept_as_it_is() -> None:
-    assert decode_descriptor(encode_descriptor(DESCRIPTOR)) == DESCRIPTOR
+    assert decode_offered(encode_descriptor(DESCRIPTOR)) == (DESCRIPTOR, "")

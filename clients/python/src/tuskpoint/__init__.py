@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ._messages.lineage.branches import Fork, LineageStep, Rollback, ThreadLineage
     from ._messages.lineage.differences import Change, Diff
     from ._messages.lineage.handoffs import Adoption, AdoptProgress, Descriptor
+    from ._messages.lineage.offers import OfferRecord
     from ._messages.lineage.snapshots import SnapshotRecord
     from ._messages.lineage.verification import CheckpointVerdict, Verification
     from ._messages.records import (
@@ -114,6 +115,7 @@ __all__ = [
     "ManifestRecord",
     "MemWalStatus",
     "NotFound",
+    "OfferRecord",
     "OpenInterrupt",
     "PermissionDenied",
     "PortableSerializer",
@@ -173,6 +175,7 @@ _ELSEWHERE = {
     "AdoptProgress": "._messages.lineage.handoffs",
     "Adoption": "._messages.lineage.handoffs",
     "Descriptor": "._messages.lineage.handoffs",
+    "OfferRecord": "._messages.lineage.offers",
     "ThreadEvent": "._messages.history",
     "PortableSerializer": ".langgraph",
     "TuskPointCache": ".langgraph",

@@ -289,6 +289,8 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "QUOTA_EXCEEDED": ResourceExhausted,
     "SIGNATURE_REFUSED": PreconditionFailed,
     "SEALING_UNAVAILABLE": PreconditionFailed,
+    "HANDOFF_NOT_FOUND": NotFound,
+    "HANDOFF_CLOSED": PreconditionFailed,
     "DRAINING": Unavailable,
     "NOT_IMPLEMENTED": Unimplemented,
     "INTERNAL_ERROR": ServerError,

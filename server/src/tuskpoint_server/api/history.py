@@ -14,11 +14,16 @@ from ..core.threads import EventKind
 from ..features.checkpoints.completing import content_bytes
 from ..features.history.history import Delivery, History
 from .messages.chunks import Cutter
-from .messages.convert import checkpoint_frames, checkpoint_header, fill_fields, ref, timestamp
+from .messages.convert import (
+    checkpoint_frames,
+    checkpoint_header,
+    fill_fields,
+    progress_seconds,
+    ref,
+    timestamp,
+)
 from .messages.validation import Check, Checks
 from .middleware.pipeline import Call, Frames, mark_endless
-
-PROGRESS_SECONDS = 15.0  # longest silence of a watch without an interval of its own
 
 
 def _watch(checks: Checks, request: history_pb.WatchThreadRequest) -> None:
@@ -26,9 +31,7 @@ def _watch(checks: Checks, request: history_pb.WatchThreadRequest) -> None:
     for number, kind in enumerate(request.kinds):
         if kind not in values:
             checks.fail(f"kinds[{number}]", f"{kind} is not a value of its enum")
-    interval = request.progress_interval
-    if request.HasField("progress_interval") and (interval.seconds < 1 or interval.nanos < 0):
-        checks.fail("progress_interval", "must be at least 1 second")
+    checks.interval(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +61,13 @@ class HistoryServicer:
     @mark_endless
     async def WatchThread(self, request: history_pb.WatchThreadRequest, call: Call) -> Frames:
         view, kinds = View(request.view), [EventKind(kind) for kind in request.kinds]
-        progress_s = PROGRESS_SECONDS
-        if request.HasField("progress_interval"):
-            progress_s = request.progress_interval.ToNanoseconds() / 1e9
         deliveries = self._history.watch(
             call.tenant,
             request.thread_id,
             request.cursor,
             kinds,
             view,
-            progress_s,
+            progress_seconds(request),
             call,
             from_now=request.from_now,
         )

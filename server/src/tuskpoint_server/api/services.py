@@ -22,6 +22,7 @@ from ..features.admin import Admin
 from ..features.checkpoints.checkpoints import Checkpoints
 from ..features.checkpoints.threads import Threads
 from ..features.history.history import History
+from ..features.inbox.inbox import Inbox
 from ..features.items.items import Store
 from ..features.leases.leases import Leases
 from ..features.lineage.branches import Branches
@@ -52,6 +53,7 @@ def services(
     history: History,
     handoffs: Handoffs,
     leases: Leases,
+    inbox: Inbox,
     search: Search,
     store: Store,
     admin: Admin,
@@ -62,7 +64,7 @@ def services(
         (checkpoint_service_pb2, CheckpointServicer(checkpoints)),
         (thread_service_pb2, ThreadServicer(threads, checkpoints, branches, removal, retention)),
         (history_service_pb2, HistoryServicer(history)),
-        (handoff_service_pb2, HandoffServicer(handoffs)),
+        (handoff_service_pb2, HandoffServicer(handoffs, inbox)),
         (lease_service_pb2, LeaseServicer(leases)),
         (search_service_pb2, SearchServicer(search)),
         (snapshot_service_pb2, SnapshotServicer(snapshots)),

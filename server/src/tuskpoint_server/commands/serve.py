@@ -45,6 +45,8 @@ from ..features.checkpoints.completing import Completer
 from ..features.checkpoints.threads import Threads
 from ..features.history.changes import Events
 from ..features.history.history import History
+from ..features.inbox.inbox import Inbox
+from ..features.inbox.offer_rows import OfferRows
 from ..features.items.item_rows import ItemRows
 from ..features.items.items import Store
 from ..features.leases.leases import Leases
@@ -164,7 +166,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         removal = Removal(removal_rows, archive)
         evictor = Evictor(journal, EvictionSettings(config.journal_bytes, config.eviction_grace))
         rows = CheckpointRows(journal, config.late_save_grace)
-        lineage, items = LineageRows(journal), ItemRows(journal)
+        lineage, items, offers = LineageRows(journal), ItemRows(journal), OfferRows(journal)
         completer = Completer(rows, archive)
         engine = await start_search(config, journal, lease)
         if engine is not None:
@@ -198,6 +200,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             History(rows, Events(journal), completer, journal.now_us),
             Handoffs(rows, lineage, HandoffRows(journal), archive, completer, signer, identities),
             Leases(journal),
+            Inbox(offers, archive),
             Search(engine),
             Store(items, archive, engine),
             admin,
@@ -212,7 +215,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             partial(_background_work, evictor.run),
             partial(
                 _background_work,
-                partial(_sweep, clock, removal_rows, removal, retention, items, engine),
+                partial(_sweep, clock, removal_rows, removal, retention, items, offers, engine),
             ),
         ]
         if engine is not None:
@@ -304,6 +307,7 @@ async def _sweep(
     removal: Removal,
     retention: Retention,
     items: ItemRows,
+    offers: OfferRows,
     engine: SearchEngine | None,
 ) -> None:
     """Remove expired threads and unneeded rows at intervals."""
@@ -323,6 +327,7 @@ async def _sweep(
         by_time(RETENTION_SECONDS, "threads past their retention", removal.delete_past_retention)
         by_time(RULES_SECONDS, "what retention rules delete", retention.apply)
         by_time(RETENTION_SECONDS, "items that expired", items.sweep)
+        by_time(SWEEP_SECONDS, "offers that were closed long ago", offers.sweep)
         by_time(SWEEP_SECONDS, "unneeded rows", sweep)
         if engine is not None:
             hidden = engine.sweep

@@ -187,6 +187,14 @@ class Reason(Enum):
         "the hand-off cannot be sealed to its recipient: {problem}",
         "hand off without a recipient",
     )
+    HANDOFF_NOT_FOUND = Status.NOT_FOUND.says(
+        "hand-off '{handoff_id}' not found, or removed with its thread",
+        "check the ID, or list the hand-offs",
+    )
+    HANDOFF_CLOSED = Status.FAILED_PRECONDITION.says(
+        "hand-off '{handoff_id}' is closed: {state}",
+        "list the open hand-offs, and take another one",
+    )
     DRAINING = Status.UNAVAILABLE.says(
         "the server is shutting down", "retry on another server, or later", 1.0
     )
@@ -337,6 +345,18 @@ def no_snapshot(session_id: str, hostname: str, working_directory: str) -> Refus
         session_id=session_id,
         hostname=hostname,
         working_directory=working_directory,
+    )
+
+
+def handoff_closed(handoff_id: str, state: str, adopted_thread_id: str = "") -> Refusal:
+    """Return the refusal of a closed offer of a hand-off; `state` as in the contract."""
+    cause = f"as thread '{adopted_thread_id}'" if adopted_thread_id else ""
+    return Refusal(
+        Reason.HANDOFF_CLOSED,
+        cause=cause,
+        handoff_id=handoff_id,
+        state=state,
+        adopted_thread_id=adopted_thread_id,
     )
 
 

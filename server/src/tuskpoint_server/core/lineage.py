@@ -69,6 +69,11 @@ def generated_us(checkpoint_id: str) -> int:
     return (_ticks_of(checkpoint_id[-_UUID_CHARS:]) - _GREGORIAN_OFFSET) // 10
 
 
+def first_id_at(at_us: int) -> str:
+    """Return the least UUIDv6 of a time in microseconds since the epoch."""
+    return _uuid6(at_us * 10 + _GREGORIAN_OFFSET, 0)
+
+
 def is_generated(checkpoint_id: str) -> bool:
     """Return whether an ID is or ends with a UUIDv6."""
     return _GENERATED.fullmatch(checkpoint_id) is not None
@@ -172,9 +177,17 @@ def encode_descriptor(descriptor: Descriptor) -> bytes:
     return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
-def decode_descriptor(encoded: bytes) -> Descriptor:
-    """Decode a descriptor that `encode_descriptor` encoded."""
-    return Descriptor(**json.loads(encoded))
+def encode_offered(descriptor: bytes, handoff_id: str) -> bytes:
+    """Return an encoded descriptor with the ID of its offer."""
+    content = json.loads(descriptor) | {"handoff_id": handoff_id}
+    return json.dumps(content, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def decode_offered(encoded: bytes) -> tuple[Descriptor, str]:
+    """Decode a descriptor with or without the ID of an offer; empty: none."""
+    content = json.loads(encoded)
+    handoff_id = content.pop("handoff_id", "")
+    return Descriptor(**content), handoff_id
 
 
 BEFORE_FIRST_STEP = -2  # LangGraph's `step` of a thread without checkpoints

@@ -21,7 +21,11 @@ STORES, STORES_END = "$store/", "$store0"
 TRAIL, TRAIL_END = "$trail/", "$trail0"
 """Prefix of the thread of the audit trail, and the first name after it."""
 
+INBOX, INBOX_END = "$inbox/", "$inbox0"
+"""Prefix of the threads with the offers of hand-offs to an agent, and the first name after them."""
+
 RESERVED = (
+    (INBOX, INBOX_END),
     (SNAPSHOTS, SNAPSHOTS_END),
     (STORES, STORES_END),
     (TRAIL, TRAIL_END),
@@ -31,7 +35,12 @@ RESERVED = (
 
 def is_reserved(thread_id: str) -> bool:
     """Return whether only the server may use a thread's name."""
-    return thread_id.startswith((SNAPSHOTS, STORES, TRAIL))
+    return thread_id.startswith((INBOX, SNAPSHOTS, STORES, TRAIL))
+
+
+def keeps_records(thread_id: str) -> bool:
+    """Return whether a thread has records of the server, without a latest checkpoint."""
+    return thread_id.startswith((INBOX, STORES))
 
 
 class ThreadState(IntEnum):

@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 
 from ..core.model import CheckpointKey
-from ..core.threads import INTERRUPT, SNAPSHOTS, SNAPSHOTS_END, EventKind
+from ..core.threads import INBOX, INBOX_END, INTERRUPT, SNAPSHOTS, SNAPSHOTS_END, EventKind
 from ..journal.sql.schema import changes, checkpoints, documents, memories, threads, vectors, writes
 from ..journal.sql.statements import (
     EMPTY,
@@ -60,6 +60,7 @@ INDEXABLE = and_(
     T.deleted.is_(False),
     T.unsearchable.is_(False),
     or_(_NAME < SNAPSHOTS, _NAME >= SNAPSHOTS_END),
+    or_(_NAME < INBOX, _NAME >= INBOX_END),
 )
 # condition that the checkpoints of a thread may be found
 FINDABLE = and_(INDEXABLE, outside_reserved(_NAME))

@@ -35,11 +35,13 @@ from tuskpoint_server.archive.formats.segment_reading import decode_segment
 from tuskpoint_server.archive.formats.stored_json import Kind
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.lineage import Descriptor, encode_descriptor
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import blob_digest
+from tuskpoint_server.features.inbox.offer_rows import OfferQuery
 from tuskpoint_server.features.lineage.first_answers import request
-from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
+from tuskpoint_server.features.lineage.handoff_rows import HandoffRows, OfferDraft
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.lineage.snapshot_rows import (
     SnapshotDraft,
@@ -357,6 +359,37 @@ async def test_a_hand_off_is_remembered(home: House, store: MemoryStore, tmp_pat
         assert await second.ask(query) == [(blob_digest(data), "0001")] == await home.ask(query)
         [[kind]] = await second.ask("SELECT kind FROM members WHERE sha256 = ?", blob_digest(data))
         assert kind == "segment"
+
+
+async def test_open_offers_come_back(home: House, store: MemoryStore, tmp_path: Path) -> None:
+    await grow(home, 2)
+    await grow(home, 2, "ended")
+    receipt = await store.put([BlobMember(blob_digest(b"b"), b"b", Kind.SEGMENT.value)])
+    handed_off, bundle = request(TENANT, "", "CreateHandoff"), receipt.locations[0]
+    for thread_id in ("t", "ended", "t"):
+        descriptor = Descriptor(
+            *(f"{thread_id}:0001", thread_id, "0001", bundle.blob_id, bundle.sha256.hex()),
+            to_agent="writer ä",
+            summary="It waits.",
+        )
+        await home.journal.handoffs.keep_handoff(
+            *(handed_off, key("0001", thread_id), bundle, (), encode_descriptor(descriptor)),
+            content_seq=2,
+            draft=OfferDraft(descriptor, 10**12),
+        )
+    offers = home.journal.offers
+    last = (await offers.listed(TENANT, OfferQuery(thread_id="t"), "", 9)).offers[-1]
+    await offers.withdraw(TENANT, last)
+    await home.flush()
+    await home.journal.removal.delete_thread(TENANT, "ended")
+    await home.flush()
+    before = await offers.listed(TENANT, OfferQuery(), "", 9)
+    async with recovered_house(tmp_path / "second", home) as second:
+        assert await second.journal.offers.listed(TENANT, OfferQuery(), "", 9) == before
+        assert [offer.state.name for offer in before.offers] == ["OFFERED", "WITHDRAWN"]
+        await second.journal.offers.withdraw(TENANT, before.offers[0])
+        await second.flush()
+        assert await check_certified(second) == 4
 
 
 async def test_nothing_is_recovered_over_another_journal(

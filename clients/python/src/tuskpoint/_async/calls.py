@@ -11,7 +11,7 @@ from .._messages.items import namespaces_page, page_of
 from .._messages.leases import HeldLeases
 from .._transport import methods
 from .._transport.policy import with_request_id
-from .._transport.resume import AdoptionStream, ReplayStream, WatchStream
+from .._transport.resume import AdoptionStream, OfferStream, ReplayStream, WatchStream
 from .._transport.settings.options import Options
 from .._transport.warnings import WARNINGS
 from ..errors import NotFound, PreconditionFailed, ServerError
@@ -202,6 +202,12 @@ class AsyncCalls(AsyncTransport):
     ) -> AsyncGenerator[handoffs.AdoptHandoffResponse, None]:
         """Yield the stages of an adoption. An empty `request_id` is generated."""
         return self._resume(methods.ADOPT_HANDOFF, AdoptionStream(with_request_id(request)))
+
+    def watch_handoffs(
+        self, request: handoffs.WatchHandoffsRequest
+    ) -> AsyncGenerator[handoffs.WatchHandoffsResponse, None]:
+        """Yield frames of a watch of an inbox without end; watch again after breaks."""
+        return self._resume(methods.WATCH_HANDOFFS, OfferStream(request))
 
     async def _load(self, request: checkpoints.LoadCheckpointRequest) -> Checkpoint:
         assembler = CheckpointAssembler()

@@ -18,6 +18,7 @@ from .parts.interrupts import AsyncInterrupts
 from .parts.items import AsyncItems
 from .parts.leases import AsyncLeases
 from .parts.lineage import AsyncLineage
+from .parts.offers import AsyncOffers
 from .parts.search import AsyncSearch
 from .parts.snapshots import AsyncSnapshots
 from .parts.threads import AsyncThreads
@@ -32,6 +33,7 @@ class AsyncClient(
     AsyncHistory,
     AsyncSearch,
     AsyncHandoffs,
+    AsyncOffers,
     AsyncSnapshots,
     AsyncItems,
     AsyncAdmin,

@@ -19,6 +19,7 @@ from .parts.interrupts import SyncInterrupts
 from .parts.items import SyncItems
 from .parts.leases import SyncLeases
 from .parts.lineage import SyncLineage
+from .parts.offers import SyncOffers
 from .parts.search import SyncSearch
 from .parts.snapshots import SyncSnapshots
 from .parts.threads import SyncThreads
@@ -33,6 +34,7 @@ class Client(
     SyncHistory,
     SyncSearch,
     SyncHandoffs,
+    SyncOffers,
     SyncSnapshots,
     SyncItems,
     SyncAdmin,

@@ -205,6 +205,20 @@ ADOPT_HANDOFF = Method(
     handoffs.AdoptHandoffResponse,
     Patience.LONG,
 )
+LIST_HANDOFFS = Method(
+    _HANDOFFS + "ListHandoffs", handoffs.ListHandoffsRequest, handoffs.ListHandoffsResponse
+)
+WATCH_HANDOFFS = Method(
+    _HANDOFFS + "WatchHandoffs",
+    handoffs.WatchHandoffsRequest,
+    handoffs.WatchHandoffsResponse,
+    Patience.ENDLESS,
+)
+WITHDRAW_HANDOFF = Method(
+    _HANDOFFS + "WithdrawHandoff",
+    handoffs.WithdrawHandoffRequest,
+    handoffs.WithdrawHandoffResponse,
+)
 CREATE_SNAPSHOT = Method(
     _SNAPSHOTS + "CreateSnapshot",
     snapshots.CreateSnapshotRequest,

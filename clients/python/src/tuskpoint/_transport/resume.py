@@ -7,7 +7,14 @@ from typing import Protocol, TypeVar
 from .._messages.checkpoints.large_values import CheckpointAssembler, EventAssembler
 from ..errors import ServerError, Unavailable
 from ..v1.checkpoint_pb2 import Checkpoint
-from ..v1.handoff_service_pb2 import ADOPT_STAGE_ADOPTED, AdoptHandoffRequest, AdoptHandoffResponse
+from ..v1.handoff_service_pb2 import (
+    ADOPT_STAGE_ADOPTED,
+    HANDOFF_STATE_OFFERED,
+    AdoptHandoffRequest,
+    AdoptHandoffResponse,
+    WatchHandoffsRequest,
+    WatchHandoffsResponse,
+)
 from ..v1.history_service_pb2 import (
     ReplayThreadRequest,
     ReplayThreadResponse,
@@ -146,3 +153,47 @@ class AdoptionStream:
         """See `Resumable`."""
         if self._furthest[0] < ADOPT_STAGE_ADOPTED:
             raise ServerError("the server's stream ended without an adoption", status="INTERNAL")
+
+
+class OfferStream:
+    """A watch of an inbox, which never ends. After a break it delivers only new open offers.
+
+    Args:
+        request: The request, for offers in all states.
+    """
+
+    def __init__(self, request: WatchHandoffsRequest) -> None:
+        self._request = request
+        self._open: set[str] = set()  # delivered offers, as far as is known
+        self._listed: set[str] | None = None  # open offers, until all have arrived again
+
+    def next_request(self) -> WatchHandoffsRequest:
+        """See `Resumable`."""
+        self._listed = set()
+        return self._request
+
+    def add(self, frame: WatchHandoffsResponse) -> WatchHandoffsResponse | None:
+        """See `Resumable`."""
+        handoff = frame.handoff
+        if not frame.HasField("handoff"):
+            if self._listed is not None:
+                self._open &= self._listed
+                self._listed = None
+            return frame
+        if handoff.state != HANDOFF_STATE_OFFERED:
+            self._open.discard(handoff.handoff_id)
+            return frame
+        if self._listed is not None:
+            self._listed.add(handoff.handoff_id)
+        if handoff.handoff_id in self._open:
+            return None
+        self._open.add(handoff.handoff_id)
+        return frame
+
+    def end(self) -> None:
+        """See `Resumable`.
+
+        Raises:
+            Unavailable: Always: a watch does not end by itself.
+        """
+        raise Unavailable("the server ended the watch", status="UNAVAILABLE")

@@ -63,6 +63,8 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_OLDER_SERVERS: _ClassVar[ErrorReason]
     ERROR_REASON_THREAD_BUSY: _ClassVar[ErrorReason]
     ERROR_REASON_LEASE_LOST: _ClassVar[ErrorReason]
+    ERROR_REASON_HANDOFF_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_HANDOFF_CLOSED: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -75,6 +77,7 @@ class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WARNING_KIND_BELOW_LATEST: _ClassVar[WarningKind]
     WARNING_KIND_DAMAGED: _ClassVar[WarningKind]
     WARNING_KIND_TEXT_TRUNCATED: _ClassVar[WarningKind]
+    WARNING_KIND_NOT_OFFERED: _ClassVar[WarningKind]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_METADATA_NOT_JSON: ErrorReason
@@ -126,6 +129,8 @@ ERROR_REASON_OUTCOME_UNKNOWN: ErrorReason
 ERROR_REASON_OLDER_SERVERS: ErrorReason
 ERROR_REASON_THREAD_BUSY: ErrorReason
 ERROR_REASON_LEASE_LOST: ErrorReason
+ERROR_REASON_HANDOFF_NOT_FOUND: ErrorReason
+ERROR_REASON_HANDOFF_CLOSED: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 WARNING_KIND_SEARCH_FELL_BACK: WarningKind
@@ -135,6 +140,7 @@ WARNING_KIND_VALUES_SEALED: WarningKind
 WARNING_KIND_BELOW_LATEST: WarningKind
 WARNING_KIND_DAMAGED: WarningKind
 WARNING_KIND_TEXT_TRUNCATED: WarningKind
+WARNING_KIND_NOT_OFFERED: WarningKind
 
 class FieldViolation(_message.Message):
     __slots__ = ("field", "description")

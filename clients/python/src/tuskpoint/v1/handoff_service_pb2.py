@@ -22,10 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from tuskpoint.v1 import checkpoint_pb2 as tuskpoint_dot_v1_dot_checkpoint__pb2
+from tuskpoint.v1 import errors_pb2 as tuskpoint_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tuskpoint/v1/handoff_service.proto\x12\x0ctuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xc3\x02\n\x11HandoffDescriptor\x12\x16\n\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n\tthread_id\x18\x02 \x01(\tR\x08threadId\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x17\n\x07\x62lob_id\x18\x04 \x01(\tR\x06\x62lobId\x12\x1f\n\x0b\x62lob_sha256\x18\x05 \x01(\tR\nblobSha256\x12\x19\n\x08to_agent\x18\x06 \x01(\tR\x07toAgent\x12\x18\n\x07summary\x18\x07 \x01(\tR\x07summary\x12\x10\n\x03key\x18\x08 \x01(\tR\x03key\x12\x16\n\x06signer\x18\t \x01(\tR\x06signer\x12\x1c\n\tsignature\x18\n \x01(\tR\tsignature\x12\x1d\n\nsealed_key\x18\x0b \x01(\tR\tsealedKey\"\xbe\x01\n\x14\x43reateHandoffRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x19\n\x08to_agent\x18\x02 \x01(\tR\x07toAgent\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12\x1f\n\x0binclude_key\x18\x04 \x01(\x08R\nincludeKey\x12\x1c\n\trecipient\x18\x05 \x01(\tR\trecipient\"\\\n\x15\x43reateHandoffResponse\x12?\n\ndescriptor\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.HandoffDescriptorR\ndescriptor:\x02\x10\x01\"\x82\x02\n\x13\x41\x64optHandoffRequest\x12?\n\ndescriptor\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.HandoffDescriptorR\ndescriptor\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12)\n\x10required_signers\x18\x05 \x03(\tR\x0frequiredSigners\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability:\x02\x10\x01\"\xc3\x01\n\x08\x41\x64option\x12!\n\x0c\x61\x64opted_from\x18\x01 \x01(\tR\x0b\x61\x64optedFrom\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x17\n\x07\x62lob_id\x18\x04 \x01(\tR\x06\x62lobId\x12\x1a\n\x08verified\x18\x05 \x01(\x08R\x08verified\x12\x16\n\x06signer\x18\x06 \x01(\tR\x06signer\"\xd9\x01\n\x14\x41\x64optHandoffResponse\x12.\n\x05stage\x18\x01 \x01(\x0e\x32\x18.tuskpoint.v1.AdoptStageR\x05stage\x12#\n\rfetched_bytes\x18\x02 \x01(\x04R\x0c\x66\x65tchedBytes\x12\x32\n\x08\x61\x64option\x18\x03 \x01(\x0b\x32\x16.tuskpoint.v1.AdoptionR\x08\x61\x64option\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability*\x8f\x01\n\nAdoptStage\x12\x1b\n\x17\x41\x44OPT_STAGE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41\x44OPT_STAGE_FETCHING\x10\x01\x12\x17\n\x13\x41\x44OPT_STAGE_FETCHED\x10\x02\x12\x18\n\x14\x41\x44OPT_STAGE_VERIFIED\x10\x03\x12\x17\n\x13\x41\x44OPT_STAGE_ADOPTED\x10\x04\x32\xc3\x01\n\x0eHandoffService\x12X\n\rCreateHandoff\x12\".tuskpoint.v1.CreateHandoffRequest\x1a#.tuskpoint.v1.CreateHandoffResponse\x12W\n\x0c\x41\x64optHandoff\x12!.tuskpoint.v1.AdoptHandoffRequest\x1a\".tuskpoint.v1.AdoptHandoffResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tuskpoint/v1/handoff_service.proto\x12\x0ctuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\"\xc3\x02\n\x11HandoffDescriptor\x12\x16\n\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n\tthread_id\x18\x02 \x01(\tR\x08threadId\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x17\n\x07\x62lob_id\x18\x04 \x01(\tR\x06\x62lobId\x12\x1f\n\x0b\x62lob_sha256\x18\x05 \x01(\tR\nblobSha256\x12\x19\n\x08to_agent\x18\x06 \x01(\tR\x07toAgent\x12\x18\n\x07summary\x18\x07 \x01(\tR\x07summary\x12\x10\n\x03key\x18\x08 \x01(\tR\x03key\x12\x16\n\x06signer\x18\t \x01(\tR\x06signer\x12\x1c\n\tsignature\x18\n \x01(\tR\tsignature\x12\x1d\n\nsealed_key\x18\x0b \x01(\tR\tsealedKey\"\xf8\x01\n\x14\x43reateHandoffRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x19\n\x08to_agent\x18\x02 \x01(\tR\x07toAgent\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12\x1f\n\x0binclude_key\x18\x04 \x01(\x08R\nincludeKey\x12\x1c\n\trecipient\x18\x05 \x01(\tR\trecipient\x12\x38\n\nexpires_in\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\texpiresIn\"\xae\x01\n\x15\x43reateHandoffResponse\x12?\n\ndescriptor\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.HandoffDescriptorR\ndescriptor\x12\x1d\n\nhandoff_id\x18\x02 \x01(\tR\thandoffId\x12\x31\n\x08warnings\x18\x03 \x03(\x0b\x32\x15.tuskpoint.v1.WarningR\x08warnings:\x02\x10\x01\"\xa1\x02\n\x13\x41\x64optHandoffRequest\x12?\n\ndescriptor\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.HandoffDescriptorR\ndescriptor\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12)\n\x10required_signers\x18\x05 \x03(\tR\x0frequiredSigners\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\x12\x1d\n\nhandoff_id\x18\x06 \x01(\tR\thandoffId:\x02\x10\x01\"\xc3\x01\n\x08\x41\x64option\x12!\n\x0c\x61\x64opted_from\x18\x01 \x01(\tR\x0b\x61\x64optedFrom\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x17\n\x07\x62lob_id\x18\x04 \x01(\tR\x06\x62lobId\x12\x1a\n\x08verified\x18\x05 \x01(\x08R\x08verified\x12\x16\n\x06signer\x18\x06 \x01(\tR\x06signer\"\xd9\x01\n\x14\x41\x64optHandoffResponse\x12.\n\x05stage\x18\x01 \x01(\x0e\x32\x18.tuskpoint.v1.AdoptStageR\x05stage\x12#\n\rfetched_bytes\x18\x02 \x01(\x04R\x0c\x66\x65tchedBytes\x12\x32\n\x08\x61\x64option\x18\x03 \x01(\x0b\x32\x16.tuskpoint.v1.AdoptionR\x08\x61\x64option\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\x9b\x03\n\x07Handoff\x12\x1d\n\nhandoff_id\x18\x01 \x01(\tR\thandoffId\x12?\n\ndescriptor\x18\x02 \x01(\x0b\x32\x1f.tuskpoint.v1.HandoffDescriptorR\ndescriptor\x12\x30\n\x05state\x18\x03 \x01(\x0e\x32\x1a.tuskpoint.v1.HandoffStateR\x05state\x12;\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0b\x65xpire_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nexpireTime\x12\x39\n\nclose_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tcloseTime\x12*\n\x11\x61\x64opted_thread_id\x18\x07 \x01(\tR\x0f\x61\x64optedThreadId\x12\x19\n\x08to_agent\x18\x08 \x01(\tR\x07toAgent:\x02\x10\x01\"\xcf\x01\n\x13ListHandoffsRequest\x12\x1e\n\x08to_agent\x18\x01 \x01(\tH\x00R\x07toAgent\x88\x01\x01\x12\x1b\n\tthread_id\x18\x02 \x01(\tR\x08threadId\x12\x32\n\x06states\x18\x03 \x03(\x0e\x32\x1a.tuskpoint.v1.HandoffStateR\x06states\x12\x1b\n\tpage_size\x18\x04 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x05 \x01(\tR\tpageTokenB\x0b\n\t_to_agent\"\xa4\x01\n\x14ListHandoffsResponse\x12\x31\n\x08handoffs\x18\x01 \x03(\x0b\x32\x15.tuskpoint.v1.HandoffR\x08handoffs\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x31\n\x08warnings\x18\x03 \x03(\x0b\x32\x15.tuskpoint.v1.WarningR\x08warnings\"\xad\x01\n\x14WatchHandoffsRequest\x12\x19\n\x08to_agent\x18\x01 \x01(\tR\x07toAgent\x12\x32\n\x06states\x18\x02 \x03(\x0e\x32\x1a.tuskpoint.v1.HandoffStateR\x06states\x12\x46\n\x11progress_interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x10progressInterval\"H\n\x15WatchHandoffsResponse\x12/\n\x07handoff\x18\x01 \x01(\x0b\x32\x15.tuskpoint.v1.HandoffR\x07handoff\"q\n\x16WithdrawHandoffRequest\x12\x1d\n\nhandoff_id\x18\x01 \x01(\tR\thandoffId\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"J\n\x17WithdrawHandoffResponse\x12/\n\x07handoff\x18\x01 \x01(\x0b\x32\x15.tuskpoint.v1.HandoffR\x07handoff*\x8f\x01\n\nAdoptStage\x12\x1b\n\x17\x41\x44OPT_STAGE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41\x44OPT_STAGE_FETCHING\x10\x01\x12\x17\n\x13\x41\x44OPT_STAGE_FETCHED\x10\x02\x12\x18\n\x14\x41\x44OPT_STAGE_VERIFIED\x10\x03\x12\x17\n\x13\x41\x44OPT_STAGE_ADOPTED\x10\x04*\x9b\x01\n\x0cHandoffState\x12\x1d\n\x19HANDOFF_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15HANDOFF_STATE_OFFERED\x10\x01\x12\x19\n\x15HANDOFF_STATE_ADOPTED\x10\x02\x12\x1b\n\x17HANDOFF_STATE_WITHDRAWN\x10\x03\x12\x19\n\x15HANDOFF_STATE_EXPIRED\x10\x04\x32\xd6\x03\n\x0eHandoffService\x12X\n\rCreateHandoff\x12\".tuskpoint.v1.CreateHandoffRequest\x1a#.tuskpoint.v1.CreateHandoffResponse\x12W\n\x0c\x41\x64optHandoff\x12!.tuskpoint.v1.AdoptHandoffRequest\x1a\".tuskpoint.v1.AdoptHandoffResponse0\x01\x12U\n\x0cListHandoffs\x12!.tuskpoint.v1.ListHandoffsRequest\x1a\".tuskpoint.v1.ListHandoffsResponse\x12Z\n\rWatchHandoffs\x12\".tuskpoint.v1.WatchHandoffsRequest\x1a#.tuskpoint.v1.WatchHandoffsResponse0\x01\x12^\n\x0fWithdrawHandoff\x12$.tuskpoint.v1.WithdrawHandoffRequest\x1a%.tuskpoint.v1.WithdrawHandoffResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,20 +39,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEHANDOFFRESPONSE']._serialized_options = b'\020\001'
   _globals['_ADOPTHANDOFFREQUEST']._loaded_options = None
   _globals['_ADOPTHANDOFFREQUEST']._serialized_options = b'\020\001'
-  _globals['_ADOPTSTAGE']._serialized_start=1376
-  _globals['_ADOPTSTAGE']._serialized_end=1519
-  _globals['_HANDOFFDESCRIPTOR']._serialized_start=84
-  _globals['_HANDOFFDESCRIPTOR']._serialized_end=407
-  _globals['_CREATEHANDOFFREQUEST']._serialized_start=410
-  _globals['_CREATEHANDOFFREQUEST']._serialized_end=600
-  _globals['_CREATEHANDOFFRESPONSE']._serialized_start=602
-  _globals['_CREATEHANDOFFRESPONSE']._serialized_end=694
-  _globals['_ADOPTHANDOFFREQUEST']._serialized_start=697
-  _globals['_ADOPTHANDOFFREQUEST']._serialized_end=955
-  _globals['_ADOPTION']._serialized_start=958
-  _globals['_ADOPTION']._serialized_end=1153
-  _globals['_ADOPTHANDOFFRESPONSE']._serialized_start=1156
-  _globals['_ADOPTHANDOFFRESPONSE']._serialized_end=1373
-  _globals['_HANDOFFSERVICE']._serialized_start=1522
-  _globals['_HANDOFFSERVICE']._serialized_end=1717
+  _globals['_HANDOFF']._loaded_options = None
+  _globals['_HANDOFF']._serialized_options = b'\020\001'
+  _globals['_ADOPTSTAGE']._serialized_start=2872
+  _globals['_ADOPTSTAGE']._serialized_end=3015
+  _globals['_HANDOFFSTATE']._serialized_start=3018
+  _globals['_HANDOFFSTATE']._serialized_end=3173
+  _globals['_HANDOFFDESCRIPTOR']._serialized_start=176
+  _globals['_HANDOFFDESCRIPTOR']._serialized_end=499
+  _globals['_CREATEHANDOFFREQUEST']._serialized_start=502
+  _globals['_CREATEHANDOFFREQUEST']._serialized_end=750
+  _globals['_CREATEHANDOFFRESPONSE']._serialized_start=753
+  _globals['_CREATEHANDOFFRESPONSE']._serialized_end=927
+  _globals['_ADOPTHANDOFFREQUEST']._serialized_start=930
+  _globals['_ADOPTHANDOFFREQUEST']._serialized_end=1219
+  _globals['_ADOPTION']._serialized_start=1222
+  _globals['_ADOPTION']._serialized_end=1417
+  _globals['_ADOPTHANDOFFRESPONSE']._serialized_start=1420
+  _globals['_ADOPTHANDOFFRESPONSE']._serialized_end=1637
+  _globals['_HANDOFF']._serialized_start=1640
+  _globals['_HANDOFF']._serialized_end=2051
+  _globals['_LISTHANDOFFSREQUEST']._serialized_start=2054
+  _globals['_LISTHANDOFFSREQUEST']._serialized_end=2261
+  _globals['_LISTHANDOFFSRESPONSE']._serialized_start=2264
+  _globals['_LISTHANDOFFSRESPONSE']._serialized_end=2428
+  _globals['_WATCHHANDOFFSREQUEST']._serialized_start=2431
+  _globals['_WATCHHANDOFFSREQUEST']._serialized_end=2604
+  _globals['_WATCHHANDOFFSRESPONSE']._serialized_start=2606
+  _globals['_WATCHHANDOFFSRESPONSE']._serialized_end=2678
+  _globals['_WITHDRAWHANDOFFREQUEST']._serialized_start=2680
+  _globals['_WITHDRAWHANDOFFREQUEST']._serialized_end=2793
+  _globals['_WITHDRAWHANDOFFRESPONSE']._serialized_start=2795
+  _globals['_WITHDRAWHANDOFFRESPONSE']._serialized_end=2869
+  _globals['_HANDOFFSERVICE']._serialized_start=3176
+  _globals['_HANDOFFSERVICE']._serialized_end=3646
 # @@protoc_insertion_point(module_scope)

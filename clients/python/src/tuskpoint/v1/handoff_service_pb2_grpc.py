@@ -29,8 +29,15 @@ class HandoffServiceStub(object):
     """Hands a checkpoint off from one agent, machine or team to another. The
     receiver trusts only the hash of the stored bytes.
 
-    Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
-    `AdoptHandoff`.
+    Every hand-off is also offered in the inbox of its receiver: the agents of
+    the same tenant list, watch, adopt and withdraw the offers by `handoff_id`.
+    An offer is closed once: adopted, withdrawn or expired. The offers of a
+    thread are removed with the thread. A closed offer is removed 30 days after
+    it was closed.
+
+    Scopes: `handoff` and `read` for `CreateHandoff` and `WithdrawHandoff`;
+    `handoff` and `write` for `AdoptHandoff`; `read` for `ListHandoffs` and
+    `WatchHandoffs`.
     """
 
     def __init__(self, channel):
@@ -49,20 +56,47 @@ class HandoffServiceStub(object):
                 request_serializer=tuskpoint_dot_v1_dot_handoff__service__pb2.AdoptHandoffRequest.SerializeToString,
                 response_deserializer=tuskpoint_dot_v1_dot_handoff__service__pb2.AdoptHandoffResponse.FromString,
                 _registered_method=True)
+        self.ListHandoffs = channel.unary_unary(
+                '/tuskpoint.v1.HandoffService/ListHandoffs',
+                request_serializer=tuskpoint_dot_v1_dot_handoff__service__pb2.ListHandoffsRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_handoff__service__pb2.ListHandoffsResponse.FromString,
+                _registered_method=True)
+        self.WatchHandoffs = channel.unary_stream(
+                '/tuskpoint.v1.HandoffService/WatchHandoffs',
+                request_serializer=tuskpoint_dot_v1_dot_handoff__service__pb2.WatchHandoffsRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_handoff__service__pb2.WatchHandoffsResponse.FromString,
+                _registered_method=True)
+        self.WithdrawHandoff = channel.unary_unary(
+                '/tuskpoint.v1.HandoffService/WithdrawHandoff',
+                request_serializer=tuskpoint_dot_v1_dot_handoff__service__pb2.WithdrawHandoffRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_handoff__service__pb2.WithdrawHandoffResponse.FromString,
+                _registered_method=True)
 
 
 class HandoffServiceServicer(object):
     """Hands a checkpoint off from one agent, machine or team to another. The
     receiver trusts only the hash of the stored bytes.
 
-    Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
-    `AdoptHandoff`.
+    Every hand-off is also offered in the inbox of its receiver: the agents of
+    the same tenant list, watch, adopt and withdraw the offers by `handoff_id`.
+    An offer is closed once: adopted, withdrawn or expired. The offers of a
+    thread are removed with the thread. A closed offer is removed 30 days after
+    it was closed.
+
+    Scopes: `handoff` and `read` for `CreateHandoff` and `WithdrawHandoff`;
+    `handoff` and `write` for `AdoptHandoff`; `read` for `ListHandoffs` and
+    `WatchHandoffs`.
     """
 
     def CreateHandoff(self, request, context):
         """Stores everything that is needed to continue from a checkpoint as a blob of
         its own, reads the blob back, and returns the descriptor of the hand-off.
         The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
+
+        The transaction that keeps the blob also offers the hand-off in the inbox
+        of `to_agent`. The server makes no offer while servers that do not know
+        offers use the same journal: `handoff_id` is then empty, and the response
+        has a warning of `WARNING_KIND_NOT_OFFERED`.
 
         The same unchanged checkpoint gives the same blob. The server renews the
         blob as long as the thread exists.
@@ -104,6 +138,14 @@ class HandoffServiceServicer(object):
         names. The adopted checkpoint keeps its ID. The server writes nothing
         before all checks have passed.
 
+        With `handoff_id`, the server adopts an open offer by the offer's own
+        descriptor. The transaction that makes the new thread closes the offer, so
+        exactly one call adopts an offer, whichever server answers the call. A
+        repeat with the same `request_id` gets the first adoption, as long as the
+        offer exists. A call by descriptor adopts without an offer; if the tenant
+        has an open offer of exactly this descriptor, the call closes the oldest
+        one.
+
         Errors, besides the common errors that `ErrorReason` lists:
 
         * `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
@@ -112,6 +154,10 @@ class HandoffServiceServicer(object):
         checkpoint than the descriptor names.
         * `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
         The two servers may use different blob stores.
+        * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+        `handoff_id`, or the offer was removed.
+        * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted or
+        withdrawn, or has expired.
         * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
         * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
         request.
@@ -141,12 +187,77 @@ class HandoffServiceServicer(object):
         * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
         `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
         store. The change is journaled; the server retries.
+        * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+        the journal, too.
         * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
         the change was stored.
         * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
         rows of the journal that the call needs.
         * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
         for 5 seconds while other calls waited for memory.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListHandoffs(self, request, context):
+        """Lists the offers of the tenant, oldest first.
+
+        An offer whose row was changed by something other than the server is
+        omitted, and the response has a warning of `WARNING_KIND_DAMAGED`.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the token is not the token of
+        a page of this listing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchHandoffs(self, request, context):
+        """Streams the offers to an agent: first the open offers, oldest first, then
+        a frame without an offer, then each offer again whenever its state changes,
+        and new offers as the server acknowledges them.
+
+        The stream has no end and no cursor: a client whose stream ends watches
+        again, and gets the offers that are open then. So a client misses no open
+        offer, gets some of them again, and does not learn of offers that were
+        closed in between; `ListHandoffs` has these offers. A frame has the state
+        of the offer at the time of delivery: an offer that is created and adopted
+        at once may be delivered only as adopted. A frame without an offer says
+        that all changes so far were delivered.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Watch again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WithdrawHandoff(self, request, context):
+        """Withdraws an open offer: `AdoptHandoff` no longer accepts its `handoff_id`.
+        Withdrawing a withdrawn offer succeeds again.
+
+        The descriptor stays valid: whoever has the descriptor can still adopt by
+        it, here or on another server.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+        `handoff_id`, or the offer was removed.
+        * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted, or has
+        expired.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+        `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+        store. The change is journaled; the server retries.
+        * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+        the journal, too.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+        the change was stored.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+        rows of the journal that the call needs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,6 +276,21 @@ def add_HandoffServiceServicer_to_server(servicer, server):
                     request_deserializer=tuskpoint_dot_v1_dot_handoff__service__pb2.AdoptHandoffRequest.FromString,
                     response_serializer=tuskpoint_dot_v1_dot_handoff__service__pb2.AdoptHandoffResponse.SerializeToString,
             ),
+            'ListHandoffs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHandoffs,
+                    request_deserializer=tuskpoint_dot_v1_dot_handoff__service__pb2.ListHandoffsRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_handoff__service__pb2.ListHandoffsResponse.SerializeToString,
+            ),
+            'WatchHandoffs': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchHandoffs,
+                    request_deserializer=tuskpoint_dot_v1_dot_handoff__service__pb2.WatchHandoffsRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_handoff__service__pb2.WatchHandoffsResponse.SerializeToString,
+            ),
+            'WithdrawHandoff': grpc.unary_unary_rpc_method_handler(
+                    servicer.WithdrawHandoff,
+                    request_deserializer=tuskpoint_dot_v1_dot_handoff__service__pb2.WithdrawHandoffRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_handoff__service__pb2.WithdrawHandoffResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'tuskpoint.v1.HandoffService', rpc_method_handlers)
@@ -177,8 +303,15 @@ class HandoffService(object):
     """Hands a checkpoint off from one agent, machine or team to another. The
     receiver trusts only the hash of the stored bytes.
 
-    Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
-    `AdoptHandoff`.
+    Every hand-off is also offered in the inbox of its receiver: the agents of
+    the same tenant list, watch, adopt and withdraw the offers by `handoff_id`.
+    An offer is closed once: adopted, withdrawn or expired. The offers of a
+    thread are removed with the thread. A closed offer is removed 30 days after
+    it was closed.
+
+    Scopes: `handoff` and `read` for `CreateHandoff` and `WithdrawHandoff`;
+    `handoff` and `write` for `AdoptHandoff`; `read` for `ListHandoffs` and
+    `WatchHandoffs`.
     """
 
     @staticmethod
@@ -225,6 +358,87 @@ class HandoffService(object):
             '/tuskpoint.v1.HandoffService/AdoptHandoff',
             tuskpoint_dot_v1_dot_handoff__service__pb2.AdoptHandoffRequest.SerializeToString,
             tuskpoint_dot_v1_dot_handoff__service__pb2.AdoptHandoffResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListHandoffs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.HandoffService/ListHandoffs',
+            tuskpoint_dot_v1_dot_handoff__service__pb2.ListHandoffsRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_handoff__service__pb2.ListHandoffsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchHandoffs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tuskpoint.v1.HandoffService/WatchHandoffs',
+            tuskpoint_dot_v1_dot_handoff__service__pb2.WatchHandoffsRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_handoff__service__pb2.WatchHandoffsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WithdrawHandoff(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.HandoffService/WithdrawHandoff',
+            tuskpoint_dot_v1_dot_handoff__service__pb2.WithdrawHandoffRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_handoff__service__pb2.WithdrawHandoffResponse.FromString,
             options,
             channel_credentials,
             insecure,

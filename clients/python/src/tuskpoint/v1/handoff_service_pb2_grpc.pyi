@@ -30,8 +30,15 @@ class HandoffServiceStub:
     """Hands a checkpoint off from one agent, machine or team to another. The
     receiver trusts only the hash of the stored bytes.
 
-    Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
-    `AdoptHandoff`.
+    Every hand-off is also offered in the inbox of its receiver: the agents of
+    the same tenant list, watch, adopt and withdraw the offers by `handoff_id`.
+    An offer is closed once: adopted, withdrawn or expired. The offers of a
+    thread are removed with the thread. A closed offer is removed 30 days after
+    it was closed.
+
+    Scopes: `handoff` and `read` for `CreateHandoff` and `WithdrawHandoff`;
+    `handoff` and `write` for `AdoptHandoff`; `read` for `ListHandoffs` and
+    `WatchHandoffs`.
     """
 
     @_typing.overload
@@ -42,6 +49,11 @@ class HandoffServiceStub:
     """Stores everything that is needed to continue from a checkpoint as a blob of
     its own, reads the blob back, and returns the descriptor of the hand-off.
     The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
+
+    The transaction that keeps the blob also offers the hand-off in the inbox
+    of `to_agent`. The server makes no offer while servers that do not know
+    offers use the same journal: `handoff_id` is then empty, and the response
+    has a warning of `WARNING_KIND_NOT_OFFERED`.
 
     The same unchanged checkpoint gives the same blob. The server renews the
     blob as long as the thread exists.
@@ -79,6 +91,14 @@ class HandoffServiceStub:
     names. The adopted checkpoint keeps its ID. The server writes nothing
     before all checks have passed.
 
+    With `handoff_id`, the server adopts an open offer by the offer's own
+    descriptor. The transaction that makes the new thread closes the offer, so
+    exactly one call adopts an offer, whichever server answers the call. A
+    repeat with the same `request_id` gets the first adoption, as long as the
+    offer exists. A call by descriptor adopts without an offer; if the tenant
+    has an open offer of exactly this descriptor, the call closes the oldest
+    one.
+
     Errors, besides the common errors that `ErrorReason` lists:
 
     * `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
@@ -87,6 +107,10 @@ class HandoffServiceStub:
       checkpoint than the descriptor names.
     * `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
       The two servers may use different blob stores.
+    * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+      `handoff_id`, or the offer was removed.
+    * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted or
+      withdrawn, or has expired.
     * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
     * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
       request.
@@ -116,6 +140,8 @@ class HandoffServiceStub:
     * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
       `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
       store. The change is journaled; the server retries.
+    * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+      the journal, too.
     * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
       the change was stored.
     * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
@@ -123,14 +149,72 @@ class HandoffServiceStub:
     * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
       for 5 seconds while other calls waited for memory.
     """
+    ListHandoffs: _grpc.UnaryUnaryMultiCallable[_handoff_service_pb2.ListHandoffsRequest, _handoff_service_pb2.ListHandoffsResponse]
+    """Lists the offers of the tenant, oldest first.
+
+    An offer whose row was changed by something other than the server is
+    omitted, and the response has a warning of `WARNING_KIND_DAMAGED`.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the token is not the token of
+      a page of this listing.
+    """
+    WatchHandoffs: _grpc.UnaryStreamMultiCallable[_handoff_service_pb2.WatchHandoffsRequest, _handoff_service_pb2.WatchHandoffsResponse]
+    """Streams the offers to an agent: first the open offers, oldest first, then
+    a frame without an offer, then each offer again whenever its state changes,
+    and new offers as the server acknowledges them.
+
+    The stream has no end and no cursor: a client whose stream ends watches
+    again, and gets the offers that are open then. So a client misses no open
+    offer, gets some of them again, and does not learn of offers that were
+    closed in between; `ListHandoffs` has these offers. A frame has the state
+    of the offer at the time of delivery: an offer that is created and adopted
+    at once may be delivered only as adopted. A frame without an offer says
+    that all changes so far were delivered.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Watch again.
+    """
+    WithdrawHandoff: _grpc.UnaryUnaryMultiCallable[_handoff_service_pb2.WithdrawHandoffRequest, _handoff_service_pb2.WithdrawHandoffResponse]
+    """Withdraws an open offer: `AdoptHandoff` no longer accepts its `handoff_id`.
+    Withdrawing a withdrawn offer succeeds again.
+
+    The descriptor stays valid: whoever has the descriptor can still adopt by
+    it, here or on another server.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+      `handoff_id`, or the offer was removed.
+    * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted, or has
+      expired.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+      `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+      store. The change is journaled; the server retries.
+    * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+      the journal, too.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
+    """
 
 @_typing.type_check_only
 class HandoffServiceAsyncStub(HandoffServiceStub):
     """Hands a checkpoint off from one agent, machine or team to another. The
     receiver trusts only the hash of the stored bytes.
 
-    Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
-    `AdoptHandoff`.
+    Every hand-off is also offered in the inbox of its receiver: the agents of
+    the same tenant list, watch, adopt and withdraw the offers by `handoff_id`.
+    An offer is closed once: adopted, withdrawn or expired. The offers of a
+    thread are removed with the thread. A closed offer is removed 30 days after
+    it was closed.
+
+    Scopes: `handoff` and `read` for `CreateHandoff` and `WithdrawHandoff`;
+    `handoff` and `write` for `AdoptHandoff`; `read` for `ListHandoffs` and
+    `WatchHandoffs`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -138,6 +222,11 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     """Stores everything that is needed to continue from a checkpoint as a blob of
     its own, reads the blob back, and returns the descriptor of the hand-off.
     The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
+
+    The transaction that keeps the blob also offers the hand-off in the inbox
+    of `to_agent`. The server makes no offer while servers that do not know
+    offers use the same journal: `handoff_id` is then empty, and the response
+    has a warning of `WARNING_KIND_NOT_OFFERED`.
 
     The same unchanged checkpoint gives the same blob. The server renews the
     blob as long as the thread exists.
@@ -175,6 +264,14 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     names. The adopted checkpoint keeps its ID. The server writes nothing
     before all checks have passed.
 
+    With `handoff_id`, the server adopts an open offer by the offer's own
+    descriptor. The transaction that makes the new thread closes the offer, so
+    exactly one call adopts an offer, whichever server answers the call. A
+    repeat with the same `request_id` gets the first adoption, as long as the
+    offer exists. A call by descriptor adopts without an offer; if the tenant
+    has an open offer of exactly this descriptor, the call closes the oldest
+    one.
+
     Errors, besides the common errors that `ErrorReason` lists:
 
     * `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
@@ -183,6 +280,10 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
       checkpoint than the descriptor names.
     * `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
       The two servers may use different blob stores.
+    * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+      `handoff_id`, or the offer was removed.
+    * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted or
+      withdrawn, or has expired.
     * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
     * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
       request.
@@ -212,6 +313,8 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
       `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
       store. The change is journaled; the server retries.
+    * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+      the journal, too.
     * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
       the change was stored.
     * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
@@ -219,13 +322,71 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
       for 5 seconds while other calls waited for memory.
     """
+    ListHandoffs: _aio.UnaryUnaryMultiCallable[_handoff_service_pb2.ListHandoffsRequest, _handoff_service_pb2.ListHandoffsResponse]  # type: ignore[assignment]
+    """Lists the offers of the tenant, oldest first.
+
+    An offer whose row was changed by something other than the server is
+    omitted, and the response has a warning of `WARNING_KIND_DAMAGED`.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the token is not the token of
+      a page of this listing.
+    """
+    WatchHandoffs: _aio.UnaryStreamMultiCallable[_handoff_service_pb2.WatchHandoffsRequest, _handoff_service_pb2.WatchHandoffsResponse]  # type: ignore[assignment]
+    """Streams the offers to an agent: first the open offers, oldest first, then
+    a frame without an offer, then each offer again whenever its state changes,
+    and new offers as the server acknowledges them.
+
+    The stream has no end and no cursor: a client whose stream ends watches
+    again, and gets the offers that are open then. So a client misses no open
+    offer, gets some of them again, and does not learn of offers that were
+    closed in between; `ListHandoffs` has these offers. A frame has the state
+    of the offer at the time of delivery: an offer that is created and adopted
+    at once may be delivered only as adopted. A frame without an offer says
+    that all changes so far were delivered.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Watch again.
+    """
+    WithdrawHandoff: _aio.UnaryUnaryMultiCallable[_handoff_service_pb2.WithdrawHandoffRequest, _handoff_service_pb2.WithdrawHandoffResponse]  # type: ignore[assignment]
+    """Withdraws an open offer: `AdoptHandoff` no longer accepts its `handoff_id`.
+    Withdrawing a withdrawn offer succeeds again.
+
+    The descriptor stays valid: whoever has the descriptor can still adopt by
+    it, here or on another server.
+
+    Errors, besides the common errors that `ErrorReason` lists:
+
+    * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+      `handoff_id`, or the offer was removed.
+    * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted, or has
+      expired.
+    * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+      `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+      store. The change is journaled; the server retries.
+    * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+      the journal, too.
+    * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+      the change was stored.
+    * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+      rows of the journal that the call needs.
+    """
 
 class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
     """Hands a checkpoint off from one agent, machine or team to another. The
     receiver trusts only the hash of the stored bytes.
 
-    Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
-    `AdoptHandoff`.
+    Every hand-off is also offered in the inbox of its receiver: the agents of
+    the same tenant list, watch, adopt and withdraw the offers by `handoff_id`.
+    An offer is closed once: adopted, withdrawn or expired. The offers of a
+    thread are removed with the thread. A closed offer is removed 30 days after
+    it was closed.
+
+    Scopes: `handoff` and `read` for `CreateHandoff` and `WithdrawHandoff`;
+    `handoff` and `write` for `AdoptHandoff`; `read` for `ListHandoffs` and
+    `WatchHandoffs`.
     """
 
     @_abc_1.abstractmethod
@@ -237,6 +398,11 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         """Stores everything that is needed to continue from a checkpoint as a blob of
         its own, reads the blob back, and returns the descriptor of the hand-off.
         The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
+
+        The transaction that keeps the blob also offers the hand-off in the inbox
+        of `to_agent`. The server makes no offer while servers that do not know
+        offers use the same journal: `handoff_id` is then empty, and the response
+        has a warning of `WARNING_KIND_NOT_OFFERED`.
 
         The same unchanged checkpoint gives the same blob. The server renews the
         blob as long as the thread exists.
@@ -280,6 +446,14 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         names. The adopted checkpoint keeps its ID. The server writes nothing
         before all checks have passed.
 
+        With `handoff_id`, the server adopts an open offer by the offer's own
+        descriptor. The transaction that makes the new thread closes the offer, so
+        exactly one call adopts an offer, whichever server answers the call. A
+        repeat with the same `request_id` gets the first adoption, as long as the
+        offer exists. A call by descriptor adopts without an offer; if the tenant
+        has an open offer of exactly this descriptor, the call closes the oldest
+        one.
+
         Errors, besides the common errors that `ErrorReason` lists:
 
         * `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
@@ -288,6 +462,10 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
           checkpoint than the descriptor names.
         * `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
           The two servers may use different blob stores.
+        * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+          `handoff_id`, or the offer was removed.
+        * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted or
+          withdrawn, or has expired.
         * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
         * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
           request.
@@ -317,12 +495,83 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
           `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
           store. The change is journaled; the server retries.
+        * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+          the journal, too.
         * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
           the change was stored.
         * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
           rows of the journal that the call needs.
         * `RESOURCE_EXHAUSTED` / `READER_TOO_SLOW`: the client did not read answers
           for 5 seconds while other calls waited for memory.
+        """
+
+    @_abc_1.abstractmethod
+    def ListHandoffs(
+        self,
+        request: _handoff_service_pb2.ListHandoffsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handoff_service_pb2.ListHandoffsResponse, _abc.Awaitable[_handoff_service_pb2.ListHandoffsResponse]]:
+        """Lists the offers of the tenant, oldest first.
+
+        An offer whose row was changed by something other than the server is
+        omitted, and the response has a warning of `WARNING_KIND_DAMAGED`.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the token is not the token of
+          a page of this listing.
+        """
+
+    @_abc_1.abstractmethod
+    def WatchHandoffs(
+        self,
+        request: _handoff_service_pb2.WatchHandoffsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_handoff_service_pb2.WatchHandoffsResponse], _abc.AsyncIterator[_handoff_service_pb2.WatchHandoffsResponse]]:
+        """Streams the offers to an agent: first the open offers, oldest first, then
+        a frame without an offer, then each offer again whenever its state changes,
+        and new offers as the server acknowledges them.
+
+        The stream has no end and no cursor: a client whose stream ends watches
+        again, and gets the offers that are open then. So a client misses no open
+        offer, gets some of them again, and does not learn of offers that were
+        closed in between; `ListHandoffs` has these offers. A frame has the state
+        of the offer at the time of delivery: an offer that is created and adopted
+        at once may be delivered only as adopted. A frame without an offer says
+        that all changes so far were delivered.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Watch again.
+        """
+
+    @_abc_1.abstractmethod
+    def WithdrawHandoff(
+        self,
+        request: _handoff_service_pb2.WithdrawHandoffRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_handoff_service_pb2.WithdrawHandoffResponse, _abc.Awaitable[_handoff_service_pb2.WithdrawHandoffResponse]]:
+        """Withdraws an open offer: `AdoptHandoff` no longer accepts its `handoff_id`.
+        Withdrawing a withdrawn offer succeeds again.
+
+        The descriptor stays valid: whoever has the descriptor can still adopt by
+        it, here or on another server.
+
+        Errors, besides the common errors that `ErrorReason` lists:
+
+        * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+          `handoff_id`, or the offer was removed.
+        * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted, or has
+          expired.
+        * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+          `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+          store. The change is journaled; the server retries.
+        * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+          the journal, too.
+        * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+          the change was stored.
+        * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+          rows of the journal that the call needs.
         """
 
 def add_HandoffServiceServicer_to_server(servicer: HandoffServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

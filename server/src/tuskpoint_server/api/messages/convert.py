@@ -26,7 +26,7 @@ from ...core.leases import Lease
 from ...core.limits import LIMITS
 from ...core.state import RawCheckpoint, fill_state, fill_version, parse_object
 from .chunks import INLINE_BUDGET, Cutter
-from .validation import limit_exceeded
+from .validation import Watch, limit_exceeded
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -85,6 +85,16 @@ def checkpoint_query(
         filter=parse_object(request.filter_json, "filter_json"),
         label=request.label,
     )
+
+
+PROGRESS_SECONDS = 15.0  # longest silence of a watch without an interval of its own
+
+
+def progress_seconds(request: Watch) -> float:
+    """Return the longest silence of a watch, in seconds."""
+    if request.HasField("progress_interval"):
+        return request.progress_interval.ToNanoseconds() / 1e9
+    return PROGRESS_SECONDS
 
 
 def number(word: IntEnum) -> Any:

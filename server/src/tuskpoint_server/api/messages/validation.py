@@ -19,6 +19,8 @@ from google.protobuf.message import Message
 from tuskpoint.v1 import (
     checkpoint_pb2,
     checkpoint_service_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
     value_pb2,
 )
 
@@ -55,6 +57,10 @@ def check(request: Message, further: Check | None = None, *, streamed: bool = Fa
         )
 
 
+Watch = history_service_pb2.WatchThreadRequest | handoff_service_pb2.WatchHandoffsRequest
+"""Requests of watches."""
+
+
 class Checks:
     """Collects the violations of one request."""
 
@@ -82,6 +88,12 @@ class Checks:
             self.fail(field, f"names that begin with one of {prefixes} are the server's own")
         else:
             self.text(field, thread_id, LIMITS.max_thread_id, required=required)
+
+    def interval(self, request: Watch) -> None:
+        """Check the longest silence of a watch."""
+        interval = request.progress_interval
+        if request.HasField("progress_interval") and (interval.seconds < 1 or interval.nanos < 0):
+            self.fail("progress_interval", "must be at least 1 second")
 
     def ref(self, path: str, ref: checkpoint_pb2.CheckpointRef, *, required: bool = False) -> None:
         self.thread(f"{path}.thread_id", ref.thread_id)
@@ -124,13 +136,14 @@ _UNNAMED = frozenset(
     {
         ("AdoptHandoffRequest", "new_thread_id"),
         ("ForkThreadRequest", "new_thread_id"),
+        ("ListHandoffsRequest", "thread_id"),
         ("SearchCheckpointsRequest", "thread_id"),
     }
 )
 """Thread fields that may be empty."""
 
 # fields besides names with this ending
-_CHECKPOINT_IDS = {"before", "expected_head", "snapshot_id", "after_batch_id"}
+_CHECKPOINT_IDS = {"before", "expected_head", "snapshot_id", "after_batch_id", "handoff_id"}
 _ENUMS_REQUIRED = {("PruneThreadsRequest", "strategy"), ("RestoreSnapshotRequest", "mode")}
 _DEFAULTS = {"durability": Durability.JOURNALED, "view": View.FULL, "source": Source.ANY}
 """Defaults of unset fields."""
@@ -169,7 +182,7 @@ def _check_of(field: Any) -> Check | None:
 
         return thread
     if field.type == field.TYPE_STRING and (maximum := _max_bytes(name)) is not None:
-        required = name == "snapshot_id"
+        required = name == "snapshot_id" or kind == "WithdrawHandoffRequest"
         return lambda checks, request: checks.text(
             name, getattr(request, name), maximum, required=required
         )

@@ -26,7 +26,8 @@ _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
     },
     "HistoryService": {(Scope.READ,): "ReplayThread WatchThread"},
     "HandoffService": {
-        (Scope.READ, Scope.HANDOFF): "CreateHandoff",
+        (Scope.READ,): "ListHandoffs WatchHandoffs",
+        (Scope.READ, Scope.HANDOFF): "CreateHandoff WithdrawHandoff",
         (Scope.WRITE, Scope.HANDOFF): "AdoptHandoff",
     },
     "LeaseService": {(Scope.WRITE,): "AcquireLease KeepLease ReleaseLease"},

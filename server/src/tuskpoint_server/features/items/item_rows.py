@@ -399,16 +399,10 @@ def _drop(
     places = [*item_places, *texts]
     if not places:
         return
-    row = log.row
-    batch.write_out()
-    deletion.drop(batch, log, places)
     DROP_ITEMS.run_rows(
-        batch.connection, ("of_thread", "of_id"), [(row.number, key) for key in items]
+        batch.connection, ("of_thread", "of_id"), [(log.row.number, key) for key in items]
     )
-    row.checkpoint_count -= len(places)
-    batch.store(log)
-    batch.write_out()
-    batch.logs.forget(row.tenant, row.thread_id)
+    deletion.drop_records(batch, log, places)
 
 
 def _drop_past(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> int:

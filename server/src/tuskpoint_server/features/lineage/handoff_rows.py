@@ -7,20 +7,24 @@ log, so that the manifest lists the bundles; readers of the thread see no event.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import bindparam, exists, select
 
 from ...archive.formats.stored_json import Kind
 from ...archive.rows import pinned_bundles
 from ...archive.rows.plan import StoredMember
-from ...core.errors import checkpoint_not_found
+from ...core.errors import Reason, Refusal, checkpoint_not_found
+from ...core.lineage import Descriptor, encode_offered
 from ...core.model import BlobLocation, CheckpointKey
+from ...core.offers import inbox_of
 from ...core.threads import EventKind
 from ...journal.database.database import Database
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import changes, handoffs, members, threads
 from ...journal.sql.statements import Statement, put_rows
 from ...journal.values.segment_refs import PLACE, location_of
+from ..inbox.offer_rows import LAYOUT, OFFERS, make
 from .first_answers import Request
 
 _PLACE = Statement(put_rows(members, ("tenant", "sha256"), ("blob_id", "identifier", "parts")))
@@ -50,6 +54,14 @@ _UNCHANGED = Statement(
     .order_by(handoffs.c.seq.desc())
     .limit(1)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class OfferDraft:
+    """An offer to make: its descriptor, and microseconds until it expires; 0: never."""
+
+    descriptor: Descriptor
+    ttl_us: int = 0
 
 
 class HandoffRows:
@@ -88,8 +100,12 @@ class HandoffRows:
         answer: bytes,
         *,
         content_seq: int,
+        draft: OfferDraft | None = None,
     ) -> bytes:
         """Keep a bundle's blobs as long as its thread exists; return the first answer.
+
+        With a `draft` the same transaction offers the hand-off, and the answer has the offer's ID;
+        the answer has none if older servers use the journal, too.
 
         `bundle` is the location of the bundle, or of the list of its `parts`: no parts if it is
         whole, `None` if the bundle is kept already (`unchanged`). `content_seq` is the last change
@@ -100,8 +116,22 @@ class HandoffRows:
                 `REQUEST_ID_REUSED`.
         """
         tenant = request.tenant
+        entropy = self._database.random_bits()
+
+        def offer(batch: UnitOfWork, draft: OfferDraft, incarnation: int) -> bytes:
+            try:
+                self._database.require_layout(batch.connection, LAYOUT, OFFERS)
+            except Refusal as refusal:
+                if refusal.reason is not Reason.OLDER_SERVERS:
+                    raise
+                return answer
+            made_id = make(batch, tenant, draft.descriptor, incarnation, entropy, draft.ttl_us)
+            return encode_offered(answer, made_id)
 
         def keep(batch: UnitOfWork) -> bytes:
+            names = [key.thread_id]
+            names += [inbox_of(draft.descriptor.to_agent)] if draft is not None else []
+            batch.lock((tenant, name) for name in names)
             log = batch.find(tenant, key.thread_id)
             if log is None or log.row.deleted:
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
@@ -114,6 +144,6 @@ class HandoffRows:
                 _PLACE.run_many(batch.connection, rows)
             seq = batch.change(log, EventKind.HANDED_OFF)
             pinned_bundles.put(batch, log, key, bundle.sha256, seq, content_seq)
-            return answer
+            return offer(batch, draft, log.row.incarnation) if draft is not None else answer
 
         return await self._database.transact(lambda batch: request.once(batch, keep, bytes, bytes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -15,15 +15,17 @@ from ...archive.formats.bundles import Closure
 from ...core import model
 from ...core.errors import Reason, Refusal, Status, checkpoint_not_found
 from ...core.limits import MIB
-from ...core.lineage import Descriptor, decode_descriptor, encode_descriptor, entry_summary
+from ...core.lineage import Descriptor, decode_offered, encode_descriptor, entry_summary
+from ...core.offers import inbox_of
 from ...keys import signing
 from ...keys.identities import Identities, Seal, sealing_to
 from ...keys.signing import Signer
 from ..call_memory import Holder
 from ..checkpoints.checkpoint_rows import CheckpointRows
 from ..checkpoints.completing import Completer, reach
+from ..inbox.offer_rows import Claim
 from .first_answers import request
-from .handoff_rows import HandoffRows
+from .handoff_rows import HandoffRows, OfferDraft
 from .lineage import LineageRows
 
 PROGRESS_BYTES = MIB  # bytes between two frames of progress
@@ -46,6 +48,8 @@ class Step:
     fetched_bytes: int
     adopted: model.CheckpointKey | None = None  # the new thread's first checkpoint
     blob_id: str = ""  # blob with the adopted checkpoint; empty until it is certified
+    adopted_from: str = ""  # source of the adopted checkpoint
+    signer: str = ""  # public key whose signature was checked; empty: none, or a repeat
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +73,22 @@ class Handoffs:
         *,
         include_key: bool,
         recipient: str,
-    ) -> Descriptor:
+        ttl_us: int = 0,
+    ) -> tuple[Descriptor, str]:
         """Store what a run needs to continue from a checkpoint; an empty ID means the latest.
 
         The descriptor includes the key of the bundle, sealed to the recipient if there is one.
+        With the descriptor comes the ID of the offer, which expires after `ttl_us` microseconds,
+        0: never; no ID if servers that do not know offers use the journal.
         """
         names = (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         opened_by = (recipient,) if recipient else ("with its key",) if include_key else ()
-        creation = request(tenant, request_id, "CreateHandoff", *names, to_agent, *opened_by)
+        expiry = (f"expires in {ttl_us}",) if ttl_us else ()
+        arguments = (*names, to_agent, *opened_by, *expiry)
+        creation = request(tenant, request_id, "CreateHandoff", *arguments)
         answered = await self._handoffs.first_answer(creation)
         if answered is not None:
-            return decode_descriptor(answered)
+            return decode_offered(answered)
         seal = self._sealing_to(recipient) if recipient else None
         loaded = await self._journal.load(tenant, key, model.View.ENTRY)
         if loaded is None:
@@ -97,11 +106,13 @@ class Handoffs:
             key=location.key.hex() if include_key else "",
             sealed_key=seal(location.key) if seal is not None else "",
         )
-        answer = encode_descriptor(self._signer.sign(descriptor))
+        signed = self._signer.sign(descriptor)
         kept_answer = await self._handoffs.keep_handoff(
-            creation, key, location, parts, answer, content_seq=content_seq
+            *(creation, key, location, parts, encode_descriptor(signed)),
+            content_seq=content_seq,
+            draft=OfferDraft(replace(signed, key=""), ttl_us),
         )
-        return decode_descriptor(kept_answer)
+        return decode_offered(kept_answer)
 
     async def _bundle(
         self, tenant: str, key: model.CheckpointKey, *, sealed: bool
@@ -147,8 +158,41 @@ class Handoffs:
         sha256, to_agent = descriptor.blob_sha256, descriptor.to_agent
         saved = await self._lineage.adopted(tenant, source, sha256, target, to_agent, request_id)
         if saved is not None:
-            yield await self._adopted(tenant, saved, wanted)
+            yield await self._adopted(tenant, saved, wanted, descriptor=descriptor)
             return
+        claim = Claim(descriptor, request_id)
+        async with aclosing(self._make(tenant, claim, target, wanted, holder)) as steps:
+            async for step in steps:
+                yield step
+
+    async def adopt_offer(
+        self,
+        tenant: str,
+        handoff_id: str,
+        target: str,
+        request_id: str,
+        wanted: model.Durability,
+        holder: Holder,
+        required_signers: Collection[str] = (),
+    ) -> AsyncGenerator[Step, None]:
+        """Create a thread from an open offer, as `adopt` does from a descriptor."""
+        found = await self._lineage.offered(tenant, handoff_id, target, request_id)
+        if isinstance(found, model.SaveOutcome):
+            yield await self._adopted(tenant, found, wanted)
+            return
+        if found.descriptor is None:
+            raise Refusal(Reason.HANDOFF_NOT_FOUND, handoff_id=handoff_id)
+        signing.check(found.descriptor, required_signers)
+        claim = Claim(found.descriptor, request_id, found)
+        async with aclosing(self._make(tenant, claim, target, wanted, holder)) as steps:
+            async for step in steps:
+                yield step
+
+    async def _make(
+        self, tenant: str, claim: Claim, target: str, wanted: model.Durability, holder: Holder
+    ) -> AsyncGenerator[Step, None]:
+        """Create a thread from the bundle of a claim; yield the progress."""
+        descriptor, sha256 = claim.descriptor, claim.descriptor.blob_sha256
         opener = self._opener(tenant, descriptor)
         self._archive.backlog(tenant).admit()
         location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id, key=opener)
@@ -161,11 +205,13 @@ class Handoffs:
             size = len(bundle[0])
             yield Step(Stage.VERIFIED, size)
             closure = await self._opened(tenant, descriptor, location, holder, bundle)
-            saved = await self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
+            saved = await self._lineage.adopt(
+                *(tenant, closure, sha256, target, descriptor.to_agent, claim.request_id, claim)
+            )
             del closure
         finally:
             holder.give(holder.held_bytes - held_bytes)
-        yield await self._adopted(tenant, saved, wanted, size)
+        yield await self._adopted(tenant, saved, wanted, size, descriptor=descriptor)
 
     async def _fetched(
         self, location: model.BlobLocation, holder: Holder, bundle: list[bytes]
@@ -218,13 +264,31 @@ class Handoffs:
         return self._identities.open(tenant, descriptor.sealed_key, descriptor.blob_id)
 
     async def _adopted(
-        self, tenant: str, saved: model.SaveOutcome, durability: model.Durability, size: int = 0
+        self,
+        tenant: str,
+        saved: model.SaveOutcome,
+        durability: model.Durability,
+        size: int = 0,
+        *,
+        descriptor: Descriptor | None = None,
     ) -> Step:
+        """Wait for the durability of an adoption; return the last step.
+
+        Without a `descriptor` the adoption is a repeat, and the new checkpoint names its source.
+        """
         await reach(self._archive, tenant, durability, saved)
+        if descriptor is not None:  # the close of the offer must not be lost alone
+            inbox = inbox_of(descriptor.to_agent)
+            await reach(self._archive, tenant, durability, {inbox}.__contains__)
         loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)
         certified = loaded is not None and loaded.entry.certified
         blob_id = loaded.entry.segments[0].blob_id if loaded and certified else ""
-        return Step(Stage.ADOPTED, size, saved.key, blob_id)
+        source = loaded.entry.lineage.adopted_from if loaded is not None else ""
+        return Step(
+            *(Stage.ADOPTED, size, saved.key, blob_id),
+            adopted_from=descriptor.source if descriptor is not None else source,
+            signer=descriptor.signer if descriptor is not None else "",
+        )
 
 
 def _explain(refusal: Refusal, blob_id: str, backend: str) -> Refusal:

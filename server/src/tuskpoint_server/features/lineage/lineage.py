@@ -23,6 +23,7 @@ from ...core.lineage import (
     rollback_summary,
 )
 from ...core.model import CheckpointKey, Lineage, SaveOutcome, Value
+from ...core.offers import Offer
 from ...core.state import decode_channels, decode_state, encode_state
 from ...core.threads import EventKind
 from ...journal.database.database import Database
@@ -40,6 +41,7 @@ from ...journal.sql.statements import Statement, in_lists
 from ...journal.values.contents import referred_digests
 from ..checkpoints.missing_values import NOTHING, SuppliedValues, size_of
 from ..checkpoints.save import check_head
+from ..inbox.offer_rows import LAYOUT, OFFERS, Claim, OfferRows
 from ..leases.checking import check_lease
 from . import copies, descent, first_answers
 from .first_answers import Request, decode_saved, encode_saved
@@ -212,14 +214,17 @@ class LineageRows:
         target: str,
         agent_id: str,
         request_id: str,
+        claim: Claim | None = None,
     ) -> SaveOutcome:
         """Create a thread, with a family of its own, from a closure of another server.
 
         The lineage of its checkpoint has `adopted_from`. `sha256` is the descriptor's hash;
-        for an empty `target` the journal generates a name.
+        for an empty `target` the journal generates a name. The same transaction closes what the
+        adoption claims.
 
         Raises:
-            Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+            Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`, `HANDOFF_NOT_FOUND`, `HANDOFF_CLOSED`,
+                `OLDER_SERVERS`.
         """
         checkpoints = await asyncio.to_thread(_adoptable_checkpoints, closure)
         name, source = target or self._new_name(), closure.key
@@ -227,7 +232,13 @@ class LineageRows:
         def adopt(batch: UnitOfWork) -> SaveOutcome:
             # A bundle does not record whether search finds its thread. If this server has the
             # thread, its setting counts.
-            batch.lock([(tenant, source.thread_id), (tenant, name)])
+            inboxes = [(tenant, claim.inbox)] if claim is not None else []
+            batch.lock([(tenant, source.thread_id), (tenant, name), *inboxes])
+            offer = claim.take(batch, tenant) if claim is not None else None
+            if offer is not None:
+                if offer.adopted is not None:
+                    return offer.adopted
+                self._database.require_layout(batch.connection, LAYOUT, OFFERS)
             origin = live_thread(batch.connection, tenant, source.thread_id)
             has_source = (
                 origin is not None and named_place(batch.connection, origin, source) is not None
@@ -235,10 +246,18 @@ class LineageRows:
             hidden = origin is not None and has_source and origin.unsearchable
             log = stored.begin(batch, tenant, name, None, agent_id, unsearchable=hidden)
             place = (source.checkpoint_ns, source.checkpoint_id)
-            return stored.fill(batch, log, checkpoints, place, Lineage(adopted_from=str(source)))
+            lineage = Lineage(adopted_from=str(source))
+            saved = stored.fill(batch, log, checkpoints, place, lineage)
+            if claim is not None and offer is not None:
+                claim.close(batch, tenant, offer, saved)
+            return saved
 
+        if claim is not None and claim.offer is not None:
+            request = _offer_adoption(tenant, claim.offer.handoff_id, target, request_id)
+        else:
+            request = _adoption(tenant, source, sha256, target, agent_id, request_id)
         return await self._saved(
-            _adoption(tenant, source, sha256, target, agent_id, request_id),
+            request,
             adopt,
             sum(checkpoint.new_bytes for checkpoint in checkpoints),
         )
@@ -266,12 +285,30 @@ class LineageRows:
             answered = request.first_answer(connection)
             if answered is not None:
                 return decode_saved(answered)
-            thread = find_thread(connection, tenant, target) if target else None
-            if thread is not None and stored.is_taken(connection, thread.number):
-                raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
+            _refuse_taken(connection, tenant, target)
             return None
 
         return await self._database.query(look)
+
+    async def offered(
+        self, tenant: str, handoff_id: str, target: str, request_id: str
+    ) -> SaveOutcome | Offer:
+        """Return the open offer to adopt, or the first answer of its adoption by this request.
+
+        Raises:
+            Refusal: `HANDOFF_NOT_FOUND`, `HANDOFF_CLOSED`, `REQUEST_ID_REUSED`, `THREAD_EXISTS`.
+        """
+        request = _offer_adoption(tenant, handoff_id, target, request_id)
+        answered = await self._database.query(request.first_answer)
+        if answered is not None:
+            return decode_saved(answered)
+        offer = await OfferRows(self._database).find(tenant, handoff_id)
+        # The first answers of a recovered journal are lost.
+        if offer.adopted is not None and offer.is_repeated_by(request_id):
+            return offer.adopted
+        offer.check_open(self._database.now_us())
+        await self._database.query(partial(_refuse_taken, tenant=tenant, target=target))
+        return offer
 
     async def _saved(
         self, request: Request, work: Callable[[UnitOfWork], SaveOutcome], size_bytes: int
@@ -417,6 +454,16 @@ def _adoption(
 ) -> Request:
     arguments = (source.thread_id, source.checkpoint_id, sha256, target, agent_id)
     return first_answers.request(tenant, request_id, ADOPT, *arguments)
+
+
+def _offer_adoption(tenant: str, handoff_id: str, target: str, request_id: str) -> Request:
+    return first_answers.request(tenant, request_id, ADOPT, handoff_id, target)
+
+
+def _refuse_taken(connection: Connection, tenant: str, target: str) -> None:
+    thread = find_thread(connection, tenant, target) if target else None
+    if thread is not None and stored.is_taken(connection, thread.number):
+        raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
 
 
 def _adoptable_checkpoints(closure: Closure) -> list[StoredCheckpoint]:

@@ -15,10 +15,10 @@ from ...archive.formats.stored_json import Kind
 from ...archive.read.read import StoredSegment
 from ...archive.rows import stored as rows
 from ...archive.rows.plan import StoredMember
-from ...core import items
+from ...core import items, offers
 from ...core.errors import Refusal, malformed_bytes
 from ...core.model import BlobLocation, Value
-from ...core.threads import judge_state
+from ...core.threads import judge_state, keeps_records
 from ...journal.database.pending_writes import StoredWrite
 from ...journal.values.contents import referred_digests
 from ...journal.values.segment_refs import ForeignSegments, encode_held
@@ -142,7 +142,7 @@ class ThreadReader:
         """Return the rows that complete the thread."""
         manifest = self.manifest
         places = [place for place in manifest.entries if place not in self.lost]
-        rooted = [] if items.keeps_items(manifest.thread_id) else places
+        rooted = [] if keeps_records(manifest.thread_id) else places
         root_id = max((name for checkpoint_ns, name in rooted if not checkpoint_ns), default="")
         digests = sorted({digest for place in places for digest in self._needs[place]})
         pinned = {pin.segment for pin in manifest.pins}
@@ -211,6 +211,8 @@ class ThreadReader:
             checkpoint = rows.of_segment(recorded, "metadata")
             if items.keeps_items(self.manifest.thread_id) and not place[0]:
                 items.check(checkpoint.known.metadata)
+            elif offers.keeps_offers(self.manifest.thread_id):
+                offers.decode(self.manifest.thread_id, place[1], checkpoint.known.metadata)
         except (Refusal, ValueError) as problem:
             raise malformed_bytes(name, str(problem)) from None
         writes, seq = self.manifest.entries[place].writes, recorded.seq

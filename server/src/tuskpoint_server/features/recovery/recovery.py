@@ -32,6 +32,7 @@ from ...core.threads import SNAPSHOTS, is_reserved
 from ...journal.database.database import Database
 from ...journal.database.unit_of_work import UnitOfWork
 from ...keys.provider import KeyProvider
+from ..inbox.offer_rows import drop_stale
 from ..lineage.snapshot_rows import SnapshotRows
 from ..lineage.snapshot_state import MEMBER_THREADS, member_thread_of
 from . import recovered_rows as filling
@@ -214,6 +215,7 @@ class Recovery:
                 [ThreadReader(manifest, manifest.seq, unrecorded=True)], unrecorded=True
             )
         await self._keep_whole_snapshots()
+        await self._database.transact(lambda batch: drop_stale(batch, self._tenant))
         return self._done
 
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation, root: bytes) -> None:

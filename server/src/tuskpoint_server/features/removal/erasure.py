@@ -7,7 +7,7 @@ from collections.abc import Collection
 from sqlalchemy import bindparam, select
 
 from ...journal.database.database import Database
-from ...journal.removal import garbage_collection
+from ...journal.removal import deletion, garbage_collection
 from ...journal.sql import full_text
 from ...journal.sql.schema import threads
 from ...journal.sql.statements import LISTED, Statement
@@ -32,6 +32,16 @@ class Erasure:
             lambda connection: [
                 row[0] for row in _FAMILIES.run_listed(connection, thread_ids, of_tenant=tenant)
             ]
+        )
+
+    async def inboxes(self, tenant: str, thread_ids: Collection[str]) -> set[str]:
+        """Return the threads of the server with offers of threads' hand-offs."""
+        return await self._database.query(
+            lambda connection: {
+                inbox
+                for thread_id in thread_ids
+                for inbox in deletion.offers_of(connection, tenant, thread_id)
+            }
         )
 
     async def purge(self, families: Collection[int]) -> None:

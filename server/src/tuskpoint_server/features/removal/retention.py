@@ -31,7 +31,8 @@ _UNREACHED = {
     "journal-free-pages": "an earlier build, which did not overwrite what it removed, made the "
     "journal; stop the server and run VACUUM once, as docs/servers/retention.md says",
     "memwal": "MemWal keeps memories of summaries; no search returns them",
-    "handoffs": "stored manifests, and threads that other servers adopted, are not erased",
+    "handoffs": "stored manifests, and threads that other servers adopted, are not erased; a "
+    "segment with an offer in an inbox stays as long as it has another agent's offer",
     "backups": "backups and copies of the journal and of the blob store are not erased",
     "disks": "disks keep the bytes of removed files until they are overwritten",
 }
@@ -107,6 +108,7 @@ class Retention:
         """Delete threads, wait until the deletion is certified, and return the receipt."""
         names = dict.fromkeys(thread_ids)
         copies = await self._left(tenant, names)
+        inboxes = await self._erasure.inboxes(tenant, names)
         families = await self._erasure.families(tenant, names)
         # Nothing is deleted if one of the threads is damaged.
         details = {name: await self._journal.thread(tenant, name) for name in names}
@@ -116,7 +118,7 @@ class Retention:
             count = await self._removal.delete_thread(tenant, name)
             erased.append({"thread_id": name, "incarnation": incarnation, "checkpoints": count})
         await self._erasure.purge(families)
-        await self._archive.certify_all(tenant, names.__contains__)
+        await self._archive.certify_all(tenant, {*names, *inboxes}.__contains__)
         await self._archive.clear_cache()
         emptied = await self._erasure.empty_log()
         has_free_pages = await self._erasure.may_keep_removed()

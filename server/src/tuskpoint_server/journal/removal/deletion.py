@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from sqlalchemy import delete as delete_from
 from sqlalchemy import (
+    Connection,
+    bindparam,
     exists,
     func,
     null,
     select,
 )
+from sqlalchemy import delete as delete_from
 
-from ...core.threads import EventKind, ThreadState
+from ...core.threads import INBOX, INBOX_END, EventKind, ThreadState
 from ..database.binding import EMPTY_SUM, add_hashes
 from ..database.pending_writes import StoredWrite
 from ..database.thread_rows import Place, ThreadCacheEntry
@@ -28,6 +30,7 @@ from ..sql.schema import (
     gaps,
     handoffs,
     removed,
+    threads,
     vectors,
     writes,
 )
@@ -81,6 +84,17 @@ _DROP_HOLES = Statement(
     )
 )
 _RECORD = Statement(insert_rows(removed))
+_OFFERS = Statement(
+    select(threads.c.thread_id, checkpoints.c.checkpoint_id)
+    .join(threads, threads.c.number == checkpoints.c.thread)
+    .where(
+        checkpoints.c.tenant == bindparam("of_tenant"),
+        checkpoints.c.run_id == bindparam("of_source"),
+        checkpoints.c.run_id != EMPTY,
+        threads.c.thread_id >= INBOX,
+        threads.c.thread_id < INBOX_END,
+    )
+)
 
 
 def record(batch: UnitOfWork, log: ThreadCacheEntry, seq: int, places: Iterable[Place]) -> None:
@@ -95,6 +109,9 @@ def delete_thread(batch: UnitOfWork, tenant: str, thread_id: str) -> int:
 
     If the thread was deleted before, the writes that wait for its next incarnation are removed.
     """
+    if batch.is_shared:  # together with the inboxes that `end_incarnation` changes
+        names = {thread_id, *offers_of(batch.connection, tenant, thread_id)}
+        batch.lock((tenant, name) for name in names)
     log = batch.find_any(tenant, thread_id)
     if log is None:
         return 0
@@ -120,6 +137,7 @@ def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
     The thread's own row is marked as deleted.
     """
     row = log.row
+    _drop_offers(batch, row.tenant, row.thread_id)
     parameters = {"of_thread": row.number}
     count, through = _EXTENT.run(batch.connection, **parameters).fetchone() or (0, "")
     for statement in _DROP_THREAD:
@@ -143,6 +161,26 @@ def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
     log.keyframes.clear()
     log.forget_checkpoints()
     return int(count)
+
+
+def offers_of(connection: Connection, tenant: str, thread_id: str) -> dict[str, list[str]]:
+    """Return the IDs of the offers of a thread's hand-offs, by the thread of their inbox."""
+    rows = _OFFERS.run(connection, of_tenant=tenant, of_source=thread_id).fetchall()
+    ids: dict[str, list[str]] = {}
+    for inbox, handoff_id in rows:
+        ids.setdefault(inbox, []).append(handoff_id)
+    return ids
+
+
+def _drop_offers(batch: UnitOfWork, tenant: str, thread_id: str) -> None:
+    """Remove the offers of a thread, whose bundles end with the thread."""
+    batch.write_out()
+    names = offers_of(batch.connection, tenant, thread_id)
+    batch.lock((tenant, inbox) for inbox in names)
+    for inbox, ids in offers_of(batch.connection, tenant, thread_id).items() if names else ():
+        log = batch.find(tenant, inbox)
+        if log is not None:
+            drop_records(batch, log, [("", handoff_id) for handoff_id in ids])
 
 
 def remove_checkpoints(
@@ -173,6 +211,16 @@ def remove_checkpoints(
         log.set_head(head_id, batch.pending(log, ("", head_id), head) if head is not None else None)
     batch.logs.forget(tenant, thread_id)
     return len(doomed)
+
+
+def drop_records(batch: UnitOfWork, log: ThreadCacheEntry, places: Collection[Place]) -> None:
+    """Remove checkpoints without values and successors, of a thread of the server."""
+    batch.write_out()
+    drop(batch, log, places)
+    log.row.checkpoint_count -= len(places)
+    batch.store(log)
+    batch.write_out()
+    batch.logs.forget(log.row.tenant, log.row.thread_id)
 
 
 def drop(batch: UnitOfWork, log: ThreadCacheEntry, places: Collection[Place]) -> None:

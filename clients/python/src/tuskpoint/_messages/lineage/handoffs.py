@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from datetime import timedelta
 from typing import Any, Literal
 
 from ...errors import InvalidDescriptor, ServerError
 from ...v1 import handoff_service_pb2 as handoffs
-from ..arguments import is_unicode
+from ..arguments import invalid_field, is_unicode
 from ..records import DurabilityName
 from ..requests import durability, ref
 
@@ -50,6 +51,8 @@ class Descriptor:
             checks it.
         sealed_key: The blob's key, sealed to the recipient of the hand-off: base64 of a file of
             age; empty if the hand-off names no recipient.
+        handoff_id: ID of the offer in the receiver's inbox; only in the answer of `handoff`, and
+            empty if the server made no offer. No key of a descriptor.
     """
 
     source: str
@@ -63,10 +66,13 @@ class Descriptor:
     signer: str = ""
     signature: str = ""
     sealed_key: str = ""
+    handoff_id: str = field(default="", compare=False)
 
     def as_dict(self) -> dict[str, str]:
         """Return a mapping with the keys of a descriptor, without empty optional keys."""
-        return {key: text for key, text in asdict(self).items() if text or key in KEYS}
+        members = asdict(self)
+        del members["handoff_id"]
+        return {key: text for key, text in members.items() if text or key in KEYS}
 
     def to_json(self) -> str:
         """Return JSON text with the keys of a descriptor, for the receiving agent."""
@@ -163,14 +169,29 @@ def handing_off(
     *,
     include_key: bool = False,
     recipient: str | None = None,
+    expires_in_s: float | None = None,
 ) -> handoffs.CreateHandoffRequest:
-    """Return the request that hands a checkpoint off."""
-    return handoffs.CreateHandoffRequest(
+    """Return the request that hands a checkpoint off.
+
+    Raises:
+        InvalidRequest: `expires_in_s` is not above 0.
+    """
+    request = handoffs.CreateHandoffRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
         to_agent=to_agent or "",
         include_key=include_key,
         recipient=recipient or "",
     )
+    if expires_in_s is not None:
+        if not 0 < expires_in_s < timedelta.max.total_seconds():
+            raise invalid_field("expires_in_s", f"it must be above 0, not {expires_in_s!r}")
+        request.expires_in.FromTimedelta(timedelta(seconds=expires_in_s))
+    return request
+
+
+def handed_off(answer: handoffs.CreateHandoffResponse) -> Descriptor:
+    """Return the descriptor of a hand-off, with the ID of its offer."""
+    return replace(read_descriptor(answer.descriptor), handoff_id=answer.handoff_id)
 
 
 def given_descriptor(

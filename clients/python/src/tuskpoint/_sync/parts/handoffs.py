@@ -10,6 +10,7 @@ from ..._messages.lineage import handoffs as handoffs
 from ..._messages.lineage.handoffs import Adoption, AdoptProgress, Descriptor, DescriptorLike
 from ..._messages.records import DurabilityName
 from ..._transport import methods
+from ..._transport.warnings import WARNINGS
 from .part import SyncPart
 
 
@@ -25,10 +26,12 @@ class SyncHandoffs(SyncPart):
         checkpoint_ns: str = "",
         include_key: bool = False,
         recipient: str | None = None,
+        expires_in_s: float | None = None,
     ) -> Descriptor:
         """Store a checkpoint and all that it needs as one blob; return the descriptor of the blob.
 
         An agent with the descriptor and access to the same blob store can adopt the checkpoint. The
+        hand-off is also offered in the inbox of `to_agent`, where `watch_handoffs` finds it. The
         call is idempotent: a retry gets the first answer.
 
         Args:
@@ -41,6 +44,8 @@ class SyncHandoffs(SyncPart):
             recipient: Public key of age to which the key of the blob is sealed, so that only the
                 receiver's server opens the blob: one of the `recipients` in the `info()` of that
                 server. The sender's server must seal its blobs. Default: no recipient.
+            expires_in_s: Seconds after which the offer in the inbox expires; the descriptor does
+                not expire. Default: never.
 
         Raises:
             NotFound: There is no such checkpoint.
@@ -51,9 +56,11 @@ class SyncHandoffs(SyncPart):
             *(thread_id, checkpoint_id, checkpoint_ns, to_agent),
             include_key=include_key,
             recipient=recipient,
+            expires_in_s=expires_in_s,
         )
         answer = self._calls.unary(methods.CREATE_HANDOFF, request)
-        return handoffs.read_descriptor(answer.descriptor)
+        WARNINGS.log(self._calls.options.target, answer.warnings)
+        return handoffs.handed_off(answer)
 
     def adopt(
         self,

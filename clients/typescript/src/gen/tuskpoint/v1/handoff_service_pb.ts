@@ -4,15 +4,19 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { CheckpointRef, Durability } from "./checkpoint_pb.js";
 import { file_tuskpoint_v1_checkpoint } from "./checkpoint_pb.js";
+import type { Warning } from "./errors_pb.js";
+import { file_tuskpoint_v1_errors } from "./errors_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file tuskpoint/v1/handoff_service.proto.
  */
 export const file_tuskpoint_v1_handoff_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGFuZG9mZl9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEi2gEKEUhhbmRvZmZEZXNjcmlwdG9yEg4KBnNvdXJjZRgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhMKC2Jsb2Jfc2hhMjU2GAUgASgJEhAKCHRvX2FnZW50GAYgASgJEg8KB3N1bW1hcnkYByABKAkSCwoDa2V5GAggASgJEg4KBnNpZ25lchgJIAEoCRIRCglzaWduYXR1cmUYCiABKAkSEgoKc2VhbGVkX2tleRgLIAEoCSKOAQoUQ3JlYXRlSGFuZG9mZlJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEAoIdG9fYWdlbnQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRITCgtpbmNsdWRlX2tleRgEIAEoCBIRCglyZWNpcGllbnQYBSABKAkiUAoVQ3JlYXRlSGFuZG9mZlJlc3BvbnNlEjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3I6AhABIsEBChNBZG9wdEhhbmRvZmZSZXF1ZXN0EjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3ISFQoNbmV3X3RocmVhZF9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhgKEHJlcXVpcmVkX3NpZ25lcnMYBSADKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5OgIQASKBAQoIQWRvcHRpb24SFAoMYWRvcHRlZF9mcm9tGAEgASgJEhUKDW5ld190aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhAKCHZlcmlmaWVkGAUgASgIEg4KBnNpZ25lchgGIAEoCSKuAQoUQWRvcHRIYW5kb2ZmUmVzcG9uc2USJwoFc3RhZ2UYASABKA4yGC50dXNrcG9pbnQudjEuQWRvcHRTdGFnZRIVCg1mZXRjaGVkX2J5dGVzGAIgASgEEigKCGFkb3B0aW9uGAMgASgLMhYudHVza3BvaW50LnYxLkFkb3B0aW9uEiwKCmR1cmFiaWxpdHkYBCABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSqPAQoKQWRvcHRTdGFnZRIbChdBRE9QVF9TVEFHRV9VTlNQRUNJRklFRBAAEhgKFEFET1BUX1NUQUdFX0ZFVENISU5HEAESFwoTQURPUFRfU1RBR0VfRkVUQ0hFRBACEhgKFEFET1BUX1NUQUdFX1ZFUklGSUVEEAMSFwoTQURPUFRfU1RBR0VfQURPUFRFRBAEMsMBCg5IYW5kb2ZmU2VydmljZRJYCg1DcmVhdGVIYW5kb2ZmEiIudHVza3BvaW50LnYxLkNyZWF0ZUhhbmRvZmZSZXF1ZXN0GiMudHVza3BvaW50LnYxLkNyZWF0ZUhhbmRvZmZSZXNwb25zZRJXCgxBZG9wdEhhbmRvZmYSIS50dXNrcG9pbnQudjEuQWRvcHRIYW5kb2ZmUmVxdWVzdBoiLnR1c2twb2ludC52MS5BZG9wdEhhbmRvZmZSZXNwb25zZTABYgZwcm90bzM", [file_tuskpoint_v1_checkpoint]);
+  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGFuZG9mZl9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEi2gEKEUhhbmRvZmZEZXNjcmlwdG9yEg4KBnNvdXJjZRgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhMKC2Jsb2Jfc2hhMjU2GAUgASgJEhAKCHRvX2FnZW50GAYgASgJEg8KB3N1bW1hcnkYByABKAkSCwoDa2V5GAggASgJEg4KBnNpZ25lchgJIAEoCRIRCglzaWduYXR1cmUYCiABKAkSEgoKc2VhbGVkX2tleRgLIAEoCSK9AQoUQ3JlYXRlSGFuZG9mZlJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEAoIdG9fYWdlbnQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRITCgtpbmNsdWRlX2tleRgEIAEoCBIRCglyZWNpcGllbnQYBSABKAkSLQoKZXhwaXJlc19pbhgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiKNAQoVQ3JlYXRlSGFuZG9mZlJlc3BvbnNlEjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3ISEgoKaGFuZG9mZl9pZBgCIAEoCRInCgh3YXJuaW5ncxgDIAMoCzIVLnR1c2twb2ludC52MS5XYXJuaW5nOgIQASLVAQoTQWRvcHRIYW5kb2ZmUmVxdWVzdBIzCgpkZXNjcmlwdG9yGAEgASgLMh8udHVza3BvaW50LnYxLkhhbmRvZmZEZXNjcmlwdG9yEhUKDW5ld190aHJlYWRfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIYChByZXF1aXJlZF9zaWduZXJzGAUgAygJEiwKCmR1cmFiaWxpdHkYBCABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eRISCgpoYW5kb2ZmX2lkGAYgASgJOgIQASKBAQoIQWRvcHRpb24SFAoMYWRvcHRlZF9mcm9tGAEgASgJEhUKDW5ld190aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhAKCHZlcmlmaWVkGAUgASgIEg4KBnNpZ25lchgGIAEoCSKuAQoUQWRvcHRIYW5kb2ZmUmVzcG9uc2USJwoFc3RhZ2UYASABKA4yGC50dXNrcG9pbnQudjEuQWRvcHRTdGFnZRIVCg1mZXRjaGVkX2J5dGVzGAIgASgEEigKCGFkb3B0aW9uGAMgASgLMhYudHVza3BvaW50LnYxLkFkb3B0aW9uEiwKCmR1cmFiaWxpdHkYBCABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSLAAgoHSGFuZG9mZhISCgpoYW5kb2ZmX2lkGAEgASgJEjMKCmRlc2NyaXB0b3IYAiABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3ISKQoFc3RhdGUYAyABKA4yGi50dXNrcG9pbnQudjEuSGFuZG9mZlN0YXRlEi8KC2NyZWF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtleHBpcmVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKY2xvc2VfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGQoRYWRvcHRlZF90aHJlYWRfaWQYByABKAkSEAoIdG9fYWdlbnQYCCABKAk6AhABIp8BChNMaXN0SGFuZG9mZnNSZXF1ZXN0EhUKCHRvX2FnZW50GAEgASgJSACIAQESEQoJdGhyZWFkX2lkGAIgASgJEioKBnN0YXRlcxgDIAMoDjIaLnR1c2twb2ludC52MS5IYW5kb2ZmU3RhdGUSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAlCCwoJX3RvX2FnZW50IoEBChRMaXN0SGFuZG9mZnNSZXNwb25zZRInCghoYW5kb2ZmcxgBIAMoCzIVLnR1c2twb2ludC52MS5IYW5kb2ZmEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRInCgh3YXJuaW5ncxgDIAMoCzIVLnR1c2twb2ludC52MS5XYXJuaW5nIooBChRXYXRjaEhhbmRvZmZzUmVxdWVzdBIQCgh0b19hZ2VudBgBIAEoCRIqCgZzdGF0ZXMYAiADKA4yGi50dXNrcG9pbnQudjEuSGFuZG9mZlN0YXRlEjQKEXByb2dyZXNzX2ludGVydmFsGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIj8KFVdhdGNoSGFuZG9mZnNSZXNwb25zZRImCgdoYW5kb2ZmGAEgASgLMhUudHVza3BvaW50LnYxLkhhbmRvZmYiWgoWV2l0aGRyYXdIYW5kb2ZmUmVxdWVzdBISCgpoYW5kb2ZmX2lkGAEgASgJEiwKCmR1cmFiaWxpdHkYAiABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSJBChdXaXRoZHJhd0hhbmRvZmZSZXNwb25zZRImCgdoYW5kb2ZmGAEgASgLMhUudHVza3BvaW50LnYxLkhhbmRvZmYqjwEKCkFkb3B0U3RhZ2USGwoXQURPUFRfU1RBR0VfVU5TUEVDSUZJRUQQABIYChRBRE9QVF9TVEFHRV9GRVRDSElORxABEhcKE0FET1BUX1NUQUdFX0ZFVENIRUQQAhIYChRBRE9QVF9TVEFHRV9WRVJJRklFRBADEhcKE0FET1BUX1NUQUdFX0FET1BURUQQBCqbAQoMSGFuZG9mZlN0YXRlEh0KGUhBTkRPRkZfU1RBVEVfVU5TUEVDSUZJRUQQABIZChVIQU5ET0ZGX1NUQVRFX09GRkVSRUQQARIZChVIQU5ET0ZGX1NUQVRFX0FET1BURUQQAhIbChdIQU5ET0ZGX1NUQVRFX1dJVEhEUkFXThADEhkKFUhBTkRPRkZfU1RBVEVfRVhQSVJFRBAEMtYDCg5IYW5kb2ZmU2VydmljZRJYCg1DcmVhdGVIYW5kb2ZmEiIudHVza3BvaW50LnYxLkNyZWF0ZUhhbmRvZmZSZXF1ZXN0GiMudHVza3BvaW50LnYxLkNyZWF0ZUhhbmRvZmZSZXNwb25zZRJXCgxBZG9wdEhhbmRvZmYSIS50dXNrcG9pbnQudjEuQWRvcHRIYW5kb2ZmUmVxdWVzdBoiLnR1c2twb2ludC52MS5BZG9wdEhhbmRvZmZSZXNwb25zZTABElUKDExpc3RIYW5kb2ZmcxIhLnR1c2twb2ludC52MS5MaXN0SGFuZG9mZnNSZXF1ZXN0GiIudHVza3BvaW50LnYxLkxpc3RIYW5kb2Zmc1Jlc3BvbnNlEloKDVdhdGNoSGFuZG9mZnMSIi50dXNrcG9pbnQudjEuV2F0Y2hIYW5kb2Zmc1JlcXVlc3QaIy50dXNrcG9pbnQudjEuV2F0Y2hIYW5kb2Zmc1Jlc3BvbnNlMAESXgoPV2l0aGRyYXdIYW5kb2ZmEiQudHVza3BvaW50LnYxLldpdGhkcmF3SGFuZG9mZlJlcXVlc3QaJS50dXNrcG9pbnQudjEuV2l0aGRyYXdIYW5kb2ZmUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_errors]);
 
 /**
  * A small portable description of a handed-off checkpoint.
@@ -178,6 +182,14 @@ export type CreateHandoffRequest = Message<"tuskpoint.v1.CreateHandoffRequest"> 
    * @generated from field: string recipient = 5;
    */
   recipient: string;
+
+  /**
+   * Time after which the offer expires, more than 0 and at most 100 years.
+   * Absent: the offer does not expire. The descriptor does not expire.
+   *
+   * @generated from field: google.protobuf.Duration expires_in = 6;
+   */
+  expiresIn?: Duration;
 };
 
 /**
@@ -199,6 +211,21 @@ export type CreateHandoffResponse = Message<"tuskpoint.v1.CreateHandoffResponse"
    * @generated from field: tuskpoint.v1.HandoffDescriptor descriptor = 1;
    */
   descriptor?: HandoffDescriptor;
+
+  /**
+   * ID of the offer in the inbox of `to_agent`. Empty if the server made no
+   * offer.
+   *
+   * @generated from field: string handoff_id = 2;
+   */
+  handoffId: string;
+
+  /**
+   * Conditions that the caller SHOULD know.
+   *
+   * @generated from field: repeated tuskpoint.v1.Warning warnings = 3;
+   */
+  warnings: Warning[];
 };
 
 /**
@@ -215,7 +242,7 @@ export const CreateHandoffResponseSchema: GenMessage<CreateHandoffResponse> = /*
  */
 export type AdoptHandoffRequest = Message<"tuskpoint.v1.AdoptHandoffRequest"> & {
   /**
-   * The descriptor.
+   * The descriptor. MUST be absent if `handoff_id` is set.
    *
    * @generated from field: tuskpoint.v1.HandoffDescriptor descriptor = 1;
    */
@@ -250,11 +277,21 @@ export type AdoptHandoffRequest = Message<"tuskpoint.v1.AdoptHandoffRequest"> & 
   /**
    * Durability to wait for. Default: `DURABILITY_CERTIFIED`, because the
    * response names the blob of the adopted checkpoint; with
-   * `DURABILITY_JOURNALED`, the checkpoint may have no blob yet.
+   * `DURABILITY_JOURNALED`, the checkpoint may have no blob yet. With
+   * `DURABILITY_CERTIFIED`, the call also waits until the close of the offer is
+   * certified.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 4;
    */
   durability: Durability;
+
+  /**
+   * ID of the offer to adopt, at most 128 bytes of UTF-8, without NUL. MUST be
+   * empty if the descriptor is set.
+   *
+   * @generated from field: string handoff_id = 6;
+   */
+  handoffId: string;
 };
 
 /**
@@ -365,6 +402,272 @@ export const AdoptHandoffResponseSchema: GenMessage<AdoptHandoffResponse> = /*@_
   messageDesc(file_tuskpoint_v1_handoff_service, 5);
 
 /**
+ * A hand-off that is offered to an agent.
+ *
+ * @generated from message tuskpoint.v1.Handoff
+ */
+export type Handoff = Message<"tuskpoint.v1.Handoff"> & {
+  /**
+   * ID of the offer. IDs sort by time of creation.
+   *
+   * @generated from field: string handoff_id = 1;
+   */
+  handoffId: string;
+
+  /**
+   * The descriptor, without `key`. Absent if the offer was removed with its
+   * thread.
+   *
+   * @generated from field: tuskpoint.v1.HandoffDescriptor descriptor = 2;
+   */
+  descriptor?: HandoffDescriptor;
+
+  /**
+   * State of the offer.
+   *
+   * @generated from field: tuskpoint.v1.HandoffState state = 3;
+   */
+  state: HandoffState;
+
+  /**
+   * Time of the hand-off.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 4;
+   */
+  createTime?: Timestamp;
+
+  /**
+   * Time at which the offer expires, or has expired. Absent: never.
+   *
+   * @generated from field: google.protobuf.Timestamp expire_time = 5;
+   */
+  expireTime?: Timestamp;
+
+  /**
+   * Time at which the offer was closed. Absent if the offer is open.
+   *
+   * @generated from field: google.protobuf.Timestamp close_time = 6;
+   */
+  closeTime?: Timestamp;
+
+  /**
+   * Thread that adopted the offer; empty in other states. The thread may have
+   * been deleted since.
+   *
+   * @generated from field: string adopted_thread_id = 7;
+   */
+  adoptedThreadId: string;
+
+  /**
+   * Agent that receives the hand-off. MAY be empty.
+   *
+   * @generated from field: string to_agent = 8;
+   */
+  toAgent: string;
+};
+
+/**
+ * Describes the message tuskpoint.v1.Handoff.
+ * Use `create(HandoffSchema)` to create a new message.
+ */
+export const HandoffSchema: GenMessage<Handoff> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_handoff_service, 6);
+
+/**
+ * Request of `ListHandoffs`. All set conditions MUST hold.
+ *
+ * @generated from message tuskpoint.v1.ListHandoffsRequest
+ */
+export type ListHandoffsRequest = Message<"tuskpoint.v1.ListHandoffsRequest"> & {
+  /**
+   * If present, only offers to this agent; empty for offers that name no agent.
+   *
+   * @generated from field: optional string to_agent = 1;
+   */
+  toAgent?: string;
+
+  /**
+   * If not empty, only offers of checkpoints of this thread.
+   *
+   * @generated from field: string thread_id = 2;
+   */
+  threadId: string;
+
+  /**
+   * If not empty, only offers in these states.
+   *
+   * @generated from field: repeated tuskpoint.v1.HandoffState states = 3;
+   */
+  states: HandoffState[];
+
+  /**
+   * Maximum number of offers in a page. 0 means 100; more than 1,000 means
+   * 1,000; a negative number fails with `INVALID_ARGUMENT` / `INVALID_FIELD`.
+   *
+   * @generated from field: int32 page_size = 4;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the preceding page; empty for the first page. All
+   * fields besides `page_size` MUST be the same as for the preceding page.
+   *
+   * @generated from field: string page_token = 5;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message tuskpoint.v1.ListHandoffsRequest.
+ * Use `create(ListHandoffsRequestSchema)` to create a new message.
+ */
+export const ListHandoffsRequestSchema: GenMessage<ListHandoffsRequest> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_handoff_service, 7);
+
+/**
+ * Response of `ListHandoffs`.
+ *
+ * @generated from message tuskpoint.v1.ListHandoffsResponse
+ */
+export type ListHandoffsResponse = Message<"tuskpoint.v1.ListHandoffsResponse"> & {
+  /**
+   * The offers, oldest first.
+   *
+   * @generated from field: repeated tuskpoint.v1.Handoff handoffs = 1;
+   */
+  handoffs: Handoff[];
+
+  /**
+   * Token of the next page; empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * Conditions that the caller SHOULD know.
+   *
+   * @generated from field: repeated tuskpoint.v1.Warning warnings = 3;
+   */
+  warnings: Warning[];
+};
+
+/**
+ * Describes the message tuskpoint.v1.ListHandoffsResponse.
+ * Use `create(ListHandoffsResponseSchema)` to create a new message.
+ */
+export const ListHandoffsResponseSchema: GenMessage<ListHandoffsResponse> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_handoff_service, 8);
+
+/**
+ * Request of `WatchHandoffs`.
+ *
+ * @generated from message tuskpoint.v1.WatchHandoffsRequest
+ */
+export type WatchHandoffsRequest = Message<"tuskpoint.v1.WatchHandoffsRequest"> & {
+  /**
+   * Agent whose offers to stream, at most 256 bytes of UTF-8, without NUL.
+   * Empty: offers that name no agent.
+   *
+   * @generated from field: string to_agent = 1;
+   */
+  toAgent: string;
+
+  /**
+   * If not empty, only frames with offers in these states, and frames without
+   * an offer, which the server always delivers.
+   *
+   * @generated from field: repeated tuskpoint.v1.HandoffState states = 2;
+   */
+  states: HandoffState[];
+
+  /**
+   * Longest time without a frame before a frame without an offer. Absent: 15 s.
+   * MUST be at least 1 s.
+   *
+   * @generated from field: google.protobuf.Duration progress_interval = 3;
+   */
+  progressInterval?: Duration;
+};
+
+/**
+ * Describes the message tuskpoint.v1.WatchHandoffsRequest.
+ * Use `create(WatchHandoffsRequestSchema)` to create a new message.
+ */
+export const WatchHandoffsRequestSchema: GenMessage<WatchHandoffsRequest> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_handoff_service, 9);
+
+/**
+ * A frame of a `WatchHandoffs` stream.
+ *
+ * @generated from message tuskpoint.v1.WatchHandoffsResponse
+ */
+export type WatchHandoffsResponse = Message<"tuskpoint.v1.WatchHandoffsResponse"> & {
+  /**
+   * The offer. Absent: all changes so far were delivered.
+   *
+   * @generated from field: tuskpoint.v1.Handoff handoff = 1;
+   */
+  handoff?: Handoff;
+};
+
+/**
+ * Describes the message tuskpoint.v1.WatchHandoffsResponse.
+ * Use `create(WatchHandoffsResponseSchema)` to create a new message.
+ */
+export const WatchHandoffsResponseSchema: GenMessage<WatchHandoffsResponse> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_handoff_service, 10);
+
+/**
+ * Request of `WithdrawHandoff`.
+ *
+ * @generated from message tuskpoint.v1.WithdrawHandoffRequest
+ */
+export type WithdrawHandoffRequest = Message<"tuskpoint.v1.WithdrawHandoffRequest"> & {
+  /**
+   * ID of the offer, 1 to 128 bytes of UTF-8, without NUL.
+   *
+   * @generated from field: string handoff_id = 1;
+   */
+  handoffId: string;
+
+  /**
+   * Durability to wait for. Default: `DURABILITY_JOURNALED`.
+   *
+   * @generated from field: tuskpoint.v1.Durability durability = 2;
+   */
+  durability: Durability;
+};
+
+/**
+ * Describes the message tuskpoint.v1.WithdrawHandoffRequest.
+ * Use `create(WithdrawHandoffRequestSchema)` to create a new message.
+ */
+export const WithdrawHandoffRequestSchema: GenMessage<WithdrawHandoffRequest> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_handoff_service, 11);
+
+/**
+ * Response of `WithdrawHandoff`.
+ *
+ * @generated from message tuskpoint.v1.WithdrawHandoffResponse
+ */
+export type WithdrawHandoffResponse = Message<"tuskpoint.v1.WithdrawHandoffResponse"> & {
+  /**
+   * The withdrawn offer.
+   *
+   * @generated from field: tuskpoint.v1.Handoff handoff = 1;
+   */
+  handoff?: Handoff;
+};
+
+/**
+ * Describes the message tuskpoint.v1.WithdrawHandoffResponse.
+ * Use `create(WithdrawHandoffResponseSchema)` to create a new message.
+ */
+export const WithdrawHandoffResponseSchema: GenMessage<WithdrawHandoffResponse> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_handoff_service, 12);
+
+/**
  * Stages of an adoption.
  *
  * @generated from enum tuskpoint.v1.AdoptStage
@@ -413,11 +716,67 @@ export const AdoptStageSchema: GenEnum<AdoptStage> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_handoff_service, 0);
 
 /**
+ * States of an offer.
+ *
+ * @generated from enum tuskpoint.v1.HandoffState
+ */
+export enum HandoffState {
+  /**
+   * Servers MUST NOT send this value.
+   *
+   * @generated from enum value: HANDOFF_STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Open: the first `AdoptHandoff` with the offer's ID adopts it.
+   *
+   * @generated from enum value: HANDOFF_STATE_OFFERED = 1;
+   */
+  OFFERED = 1,
+
+  /**
+   * Closed: adopted as `Handoff.adopted_thread_id`.
+   *
+   * @generated from enum value: HANDOFF_STATE_ADOPTED = 2;
+   */
+  ADOPTED = 2,
+
+  /**
+   * Closed: withdrawn by `WithdrawHandoff`, or removed with its thread.
+   *
+   * @generated from enum value: HANDOFF_STATE_WITHDRAWN = 3;
+   */
+  WITHDRAWN = 3,
+
+  /**
+   * Closed: not adopted before `Handoff.expire_time`, by the clock of the
+   * server that decides.
+   *
+   * @generated from enum value: HANDOFF_STATE_EXPIRED = 4;
+   */
+  EXPIRED = 4,
+}
+
+/**
+ * Describes the enum tuskpoint.v1.HandoffState.
+ */
+export const HandoffStateSchema: GenEnum<HandoffState> = /*@__PURE__*/
+  enumDesc(file_tuskpoint_v1_handoff_service, 1);
+
+/**
  * Hands a checkpoint off from one agent, machine or team to another. The
  * receiver trusts only the hash of the stored bytes.
  *
- * Scopes: `handoff` and `read` for `CreateHandoff`; `handoff` and `write` for
- * `AdoptHandoff`.
+ * Every hand-off is also offered in the inbox of its receiver: the agents of
+ * the same tenant list, watch, adopt and withdraw the offers by `handoff_id`.
+ * An offer is closed once: adopted, withdrawn or expired. The offers of a
+ * thread are removed with the thread. A closed offer is removed 30 days after
+ * it was closed.
+ *
+ * Scopes: `handoff` and `read` for `CreateHandoff` and `WithdrawHandoff`;
+ * `handoff` and `write` for `AdoptHandoff`; `read` for `ListHandoffs` and
+ * `WatchHandoffs`.
  *
  * @generated from service tuskpoint.v1.HandoffService
  */
@@ -426,6 +785,11 @@ export const HandoffService: GenService<{
    * Stores everything that is needed to continue from a checkpoint as a blob of
    * its own, reads the blob back, and returns the descriptor of the hand-off.
    * The blob is a segment with `tuskpoint.storage.v1.ThreadSegment.handoff`.
+   *
+   * The transaction that keeps the blob also offers the hand-off in the inbox
+   * of `to_agent`. The server makes no offer while servers that do not know
+   * offers use the same journal: `handoff_id` is then empty, and the response
+   * has a warning of `WARNING_KIND_NOT_OFFERED`.
    *
    * The same unchanged checkpoint gives the same blob. The server renews the
    * blob as long as the thread exists.
@@ -470,6 +834,14 @@ export const HandoffService: GenService<{
    * names. The adopted checkpoint keeps its ID. The server writes nothing
    * before all checks have passed.
    *
+   * With `handoff_id`, the server adopts an open offer by the offer's own
+   * descriptor. The transaction that makes the new thread closes the offer, so
+   * exactly one call adopts an offer, whichever server answers the call. A
+   * repeat with the same `request_id` gets the first adoption, as long as the
+   * offer exists. A call by descriptor adopts without an offer; if the tenant
+   * has an open offer of exactly this descriptor, the call closes the oldest
+   * one.
+   *
    * Errors, besides the common errors that `ErrorReason` lists:
    *
    * * `INVALID_ARGUMENT` / `INVALID_FIELD`: the hash, blob ID, source, key or
@@ -478,6 +850,10 @@ export const HandoffService: GenService<{
    *   checkpoint than the descriptor names.
    * * `NOT_FOUND` / `BLOB_NOT_FOUND`: the blob store does not have the blob.
    *   The two servers may use different blob stores.
+   * * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+   *   `handoff_id`, or the offer was removed.
+   * * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted or
+   *   withdrawn, or has expired.
    * * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
    * * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
    *   request.
@@ -507,6 +883,8 @@ export const HandoffService: GenService<{
    * * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
    *   `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
    *   store. The change is journaled; the server retries.
+   * * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+   *   the journal, too.
    * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
    *   the change was stored.
    * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
@@ -520,6 +898,78 @@ export const HandoffService: GenService<{
     methodKind: "server_streaming";
     input: typeof AdoptHandoffRequestSchema;
     output: typeof AdoptHandoffResponseSchema;
+  },
+  /**
+   * Lists the offers of the tenant, oldest first.
+   *
+   * An offer whose row was changed by something other than the server is
+   * omitted, and the response has a warning of `WARNING_KIND_DAMAGED`.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`: the token is not the token of
+   *   a page of this listing.
+   *
+   * @generated from rpc tuskpoint.v1.HandoffService.ListHandoffs
+   */
+  listHandoffs: {
+    methodKind: "unary";
+    input: typeof ListHandoffsRequestSchema;
+    output: typeof ListHandoffsResponseSchema;
+  },
+  /**
+   * Streams the offers to an agent: first the open offers, oldest first, then
+   * a frame without an offer, then each offer again whenever its state changes,
+   * and new offers as the server acknowledges them.
+   *
+   * The stream has no end and no cursor: a client whose stream ends watches
+   * again, and gets the offers that are open then. So a client misses no open
+   * offer, gets some of them again, and does not learn of offers that were
+   * closed in between; `ListHandoffs` has these offers. A frame has the state
+   * of the offer at the time of delivery: an offer that is created and adopted
+   * at once may be delivered only as adopted. A frame without an offer says
+   * that all changes so far were delivered.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `UNAVAILABLE` / `DRAINING`: the server is shutting down. Watch again.
+   *
+   * @generated from rpc tuskpoint.v1.HandoffService.WatchHandoffs
+   */
+  watchHandoffs: {
+    methodKind: "server_streaming";
+    input: typeof WatchHandoffsRequestSchema;
+    output: typeof WatchHandoffsResponseSchema;
+  },
+  /**
+   * Withdraws an open offer: `AdoptHandoff` no longer accepts its `handoff_id`.
+   * Withdrawing a withdrawn offer succeeds again.
+   *
+   * The descriptor stays valid: whoever has the descriptor can still adopt by
+   * it, here or on another server.
+   *
+   * Errors, besides the common errors that `ErrorReason` lists:
+   *
+   * * `NOT_FOUND` / `HANDOFF_NOT_FOUND`: the tenant has no offer with
+   *   `handoff_id`, or the offer was removed.
+   * * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted, or has
+   *   expired.
+   * * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
+   *   `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
+   *   store. The change is journaled; the server retries.
+   * * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
+   *   the journal, too.
+   * * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
+   *   the change was stored.
+   * * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed
+   *   rows of the journal that the call needs.
+   *
+   * @generated from rpc tuskpoint.v1.HandoffService.WithdrawHandoff
+   */
+  withdrawHandoff: {
+    methodKind: "unary";
+    input: typeof WithdrawHandoffRequestSchema;
+    output: typeof WithdrawHandoffResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_tuskpoint_v1_handoff_service, 0);
