@@ -1,8 +1,9 @@
 """Runs Python programs of pages, each in a fork of a process that has imported their modules.
 
-    python -m tests.pages.forks SOCKET
+    python -m tests.pages.forks SOCKET [MODULE...]
 
-To import LangGraph, the client and the server takes longer than most programs of the pages run.
+To import LangGraph, the client and the server takes longer than most programs of the pages run; so
+does a framework, which is imported in place of them if its modules are named.
 `STAND_IN` is a program that has another program run by this process, with its own arguments,
 folder, environment, streams and signals.
 """
@@ -20,8 +21,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from tests.pages import checked_options
 
 STAND_IN = """\
 #!{python} -IS
@@ -70,7 +69,8 @@ class _Program:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
-        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+        # A reader's terminal shows a line as soon as it is printed, also if the program dies then.
+        sys.stdout = os.fdopen(1, "w", 1, encoding="utf-8", closefd=False)
         sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", closefd=False)
         os.chdir(self.folder)
         os.environ.clear()
@@ -78,6 +78,9 @@ class _Program:
         sys.argv = [self.name, *self.arguments]
         if self.name.startswith("python"):
             return _python(self.arguments)
+        # The environment of a framework lacks what these programs need.
+        from tests.pages import checked_options
+
         return checked_options.run(self.name, self.arguments)
 
     def tell(self, code: int) -> None:
@@ -170,7 +173,7 @@ def _reap(running: dict[socket.socket, _Program]) -> None:
 
 def main() -> None:
     """Import the modules, then serve."""
-    for name in IMPORTED:
+    for name in sys.argv[2:] or IMPORTED:
         __import__(name)
     gc.collect()
     gc.freeze()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -77,10 +78,12 @@ def test_the_page_runs(
     forks: Path,
     undefined: list[str],
     request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     assert wrong(page, undefined) == []
     environment = environment_of(page)
     python = environment.python if environment else None
+    python_forks = None
     if environment and environment.name not in FRAMEWORKS:
         pytest.skip(f"needs the packages of {environment.name}: make frameworks")
     languages = {block.language for block in blocks(ROOT / page)}
@@ -93,7 +96,13 @@ def test_the_page_runs(
     compiled = {name: request.getfixturevalue(name) for name in {"go", "ts"} & languages}
     for made in compiled.values():
         assert [line for line in made.errors if program_name(page, "") in line] == []
-    with WholePage(page, tmp_path, forks, compiled, python) as reader:
+    with ExitStack() as stack:
+        if python:
+            adapter = f"tuskpoint.frameworks.{Path(page).stem.replace('-', '_')}"
+            folder = tmp_path_factory.mktemp("framework")
+            python_forks = stack.enter_context(forking(folder, python, adapter))
+        reader = WholePage(page, tmp_path, forks, compiled, python, python_forks)
+        stack.enter_context(reader)
         printed = reader.follow()
         assert reader.failed == [], printed
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -93,11 +94,17 @@ _STARTS_SERVER = re.compile(rf"(?m)\btuskpoint-server\b{WORDS}&(?: |$)")
 
 
 @contextmanager
-def forking(folder: Path) -> Iterator[Path]:
-    """Run the process that forks programs; yield its address."""
+def forking(folder: Path, python: Path | str = sys.executable, *modules: str) -> Iterator[Path]:
+    """Run the process that forks programs; yield its address.
+
+    Args:
+        folder: Folder of the address.
+        python: Interpreter of the programs.
+        *modules: Modules that the process imports in place of `forks.IMPORTED`.
+    """
     address = folder / "forks"
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.pages.forks", str(address)],
+        [python, "-m", "tests.pages.forks", str(address), *modules],
         cwd=ROOT,
         env=own_environment(),
         stdin=subprocess.PIPE,
@@ -120,6 +127,7 @@ class WholePage(Reader):
         programs: Address of the process that forks programs.
         compiled: The programs of all pages in the other languages of this page.
         python: Interpreter of the environment that the page needs, if it is another one.
+        python_forks: Address of the process that forks programs of `python`.
     """
 
     def __init__(
@@ -129,10 +137,13 @@ class WholePage(Reader):
         programs: Path,
         compiled: Mapping[str, Compiled],
         python: Path | None = None,
+        python_forks: Path | None = None,
     ) -> None:
         super().__init__(page, folder)
         self._compiled, self._python = compiled, python
-        self._forked = forks.STAND_IN.format(python=sys.executable, socket=str(programs))
+        stand_in = partial(forks.STAND_IN.format, python=sys.executable)
+        self._forked = stand_in(socket=str(programs))
+        self._forked_python = stand_in(socket=str(python_forks or programs))
 
     def __enter__(self) -> Self:
         try:
@@ -176,8 +187,7 @@ class WholePage(Reader):
         hidden = self._programs / "forked"
         hidden.mkdir()
         for name in PYTHONS:
-            own = f'#!/bin/sh\nexec "{self._python}" "$@"\n'
-            (hidden / name).write_text(own if self._python else self._forked)
+            (hidden / name).write_text(self._forked_python)
             (hidden / name).chmod(0o755)
             venv = VENV.format(programs=self._programs, python=hidden / name)
             self.has_program(name, venv)
