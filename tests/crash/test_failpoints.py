@@ -53,6 +53,7 @@ TRIED_ELSEWHERE = {
     "backup.before_rename": "tests/integration/moving/test_backups.py",
     "restore.before_rename": "tests/integration/moving/test_backups.py",
     "copy.after_run": "tests/integration/moving/test_copy_command.py",
+    "webhooks.before_recorded": "tests/integration/features/webhooks/test_webhooks.py",
 }
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]

@@ -12,6 +12,7 @@ from tuskpoint.v1 import (
     snapshot_service_pb2,
     store_service_pb2,
     thread_service_pb2,
+    webhook_service_pb2,
 )
 
 FILES = (
@@ -24,4 +25,5 @@ FILES = (
     snapshot_service_pb2,
     store_service_pb2,
     thread_service_pb2,
+    webhook_service_pb2,
 )

@@ -439,6 +439,11 @@ const (
 	// "metadata": {"handoff_id": "1f0...", "state": "ADOPTED",
 	// "adopted_thread_id": "run-42-writer"}}
 	ErrorReason_ERROR_REASON_HANDOFF_CLOSED ErrorReason = 56
+	// The server has no webhook of this name that gets events of the tenant.
+	//
+	// Status: `NOT_FOUND`. Example: {"reason": "WEBHOOK_NOT_FOUND", "metadata":
+	// {"webhook": "ops"}}
+	ErrorReason_ERROR_REASON_WEBHOOK_NOT_FOUND ErrorReason = 57
 )
 
 // Enum value maps for ErrorReason.
@@ -497,6 +502,7 @@ var (
 		54: "ERROR_REASON_LEASE_LOST",
 		55: "ERROR_REASON_HANDOFF_NOT_FOUND",
 		56: "ERROR_REASON_HANDOFF_CLOSED",
+		57: "ERROR_REASON_WEBHOOK_NOT_FOUND",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -552,6 +558,7 @@ var (
 		"ERROR_REASON_LEASE_LOST":               54,
 		"ERROR_REASON_HANDOFF_NOT_FOUND":        55,
 		"ERROR_REASON_HANDOFF_CLOSED":           56,
+		"ERROR_REASON_WEBHOOK_NOT_FOUND":        57,
 	}
 )
 
@@ -901,7 +908,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xa5\x0e\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xc9\x0e\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -956,7 +963,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x18ERROR_REASON_THREAD_BUSY\x105\x12\x1b\n" +
 	"\x17ERROR_REASON_LEASE_LOST\x106\x12\"\n" +
 	"\x1eERROR_REASON_HANDOFF_NOT_FOUND\x107\x12\x1f\n" +
-	"\x1bERROR_REASON_HANDOFF_CLOSED\x108*\xc0\x02\n" +
+	"\x1bERROR_REASON_HANDOFF_CLOSED\x108\x12\"\n" +
+	"\x1eERROR_REASON_WEBHOOK_NOT_FOUND\x109*\xc0\x02\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

@@ -283,6 +283,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "OLDER_SERVERS": Unavailable,
     "THREAD_BUSY": ThreadBusy,
     "LEASE_LOST": LeaseLost,
+    "WEBHOOK_NOT_FOUND": NotFound,
     "BACKLOG_FULL": ResourceExhausted,
     "MEMORY_FULL": ResourceExhausted,
     "READER_TOO_SLOW": ResourceExhausted,

@@ -16,6 +16,7 @@ from tuskpoint.v1 import (
     snapshot_service_pb2,
     store_service_pb2,
     thread_service_pb2,
+    webhook_service_pb2,
 )
 
 from ..features.admin import Admin
@@ -32,6 +33,7 @@ from ..features.removal.removal import Removal
 from ..features.removal.retention import Retention
 from ..features.searching import Search
 from ..features.trail.trail import Trail
+from ..features.webhooks.webhooks import Webhooks
 from .admin import AdminServicer
 from .checkpoints.servicer import CheckpointServicer
 from .handoffs import HandoffServicer
@@ -41,6 +43,7 @@ from .search import SearchServicer
 from .snapshots import SnapshotServicer
 from .store import StoreServicer
 from .threads.servicer import ThreadServicer
+from .webhooks import WebhookServicer
 
 
 def services(
@@ -58,6 +61,7 @@ def services(
     store: Store,
     admin: Admin,
     trail: Trail,
+    webhooks: Webhooks,
 ) -> list[tuple[ServiceDescriptor, object]]:
     """Return every service of the contract with its servicer."""
     built: list[tuple[Any, object]] = [
@@ -70,6 +74,7 @@ def services(
         (snapshot_service_pb2, SnapshotServicer(snapshots)),
         (store_service_pb2, StoreServicer(store)),
         (admin_service_pb2, AdminServicer(admin, trail)),
+        (webhook_service_pb2, WebhookServicer(webhooks)),
     ]
     return [
         (service, servicer)

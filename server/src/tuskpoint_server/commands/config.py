@@ -23,6 +23,7 @@ from ..config.sources import DEFAULT, Settings, examine, read_settings, without_
 from ..core import process
 from .startup.retention_file import read_rules
 from .startup.start_checks import require_publisher
+from .startup.webhook_file import read_webhooks
 
 _ORIGIN_COLUMN = 44
 
@@ -112,6 +113,8 @@ async def _problems(config: Config) -> list[str]:
     ]
     if config.retention_file is not None:
         checks.append(partial(read_rules, config.retention_file))
+    if config.webhooks is not None:
+        checks.append(partial(read_webhooks, config.webhooks))
     is_directory = not config.bucket and not config.walrus_aggregator_url
     if is_directory and config.data_dir not in config.blob_directory.parents:
         checks.append(partial(_check_directory, "--blob-dir", config.blob_directory))

@@ -12,6 +12,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import uvloop
 
@@ -65,6 +66,8 @@ from ..features.resource_metrics import ResourceMetrics
 from ..features.searching import Search
 from ..features.trail.trail import FLUSH_SECONDS, Trail
 from ..features.trail.trail_rows import TrailRows
+from ..features.webhooks.deliveries import DeliveryRows
+from ..features.webhooks.webhooks import Webhooks
 from ..journal import rebinding, resealing
 from ..journal.clock import JournalClock
 from ..journal.database.database import Database
@@ -75,6 +78,10 @@ from .startup import start_line, systemd
 from .startup.listening import listen, listen_http
 from .startup.retention_file import read_rules
 from .startup.start_checks import open_stores, require_publisher
+from .startup.webhook_file import WebhookFile, read_webhooks
+
+if TYPE_CHECKING:  # it loads an HTTP client
+    from ..features.webhooks.sending import Sender
 
 RETENTION_SECONDS = 20.0
 """Seconds between two checks for expired threads; at most half a minute late is promised."""
@@ -150,6 +157,9 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         rules = None
         if (path := config.retention_file) is not None:
             rules = FileFollower([path], partial(read_rules, path))
+        hooks = None
+        if (path := config.webhooks) is not None:
+            hooks = FileFollower([path], partial(read_webhooks, path))
         lock = process.DataDirLock(config.data_dir)
         stack.callback(lock.release)
         signer = Signer(signing_keys(config))
@@ -190,6 +200,8 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             signers=signer.public,
             identities=identities,
         )
+        deliveries = DeliveryRows(journal)
+        sender = _sender(admin.version) if hooks is not None else None
         contract = services(
             Checkpoints(rows, archive, completer),
             Threads(rows, archive, journal.journal_id),
@@ -205,7 +217,13 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             Store(items, archive, engine),
             admin,
             trail,
+            Webhooks(deliveries, journal.subscriptions, sender),
         )
+        if hooks is not None:
+            use = partial(_use_webhooks, journal)
+            use(hooks.first)
+            hooks_task = asyncio.create_task(hooks.follow(use))
+            stack.push_async_callback(_cancel, hooks_task)
         if rules is not None:
             retention.replace(rules.first)
             rules_task = asyncio.create_task(rules.follow(retention.replace))
@@ -215,9 +233,21 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             partial(_background_work, evictor.run),
             partial(
                 _background_work,
-                partial(_sweep, clock, removal_rows, removal, retention, items, offers, engine),
+                partial(
+                    _sweep,
+                    clock,
+                    removal_rows,
+                    removal,
+                    retention,
+                    items,
+                    offers,
+                    deliveries,
+                    engine,
+                ),
             ),
         ]
+        if sender is not None:
+            duties.append(partial(_background_work, _posting(journal, deliveries, rows, sender)))
         if engine is not None:
             duties.append(engine.leading)
         if config.scrub_bytes_per_second:
@@ -272,6 +302,27 @@ async def _background_work(
         await _cancel(task)
 
 
+def _sender(version: str) -> Sender:
+    from ..features.webhooks.sending import Sender
+
+    return Sender(f"TuskPoint/{version}")
+
+
+def _posting(
+    journal: Database, deliveries: DeliveryRows, rows: CheckpointRows, sender: Sender
+) -> Callable[[], Coroutine[object, object, None]]:
+    """Return the work that posts events to webhooks."""
+    from ..features.webhooks.posting import WebhookPoster
+
+    listen_all = journal.waiters.subscribe
+    return WebhookPoster(deliveries, rows, journal.subscriptions, sender, listen_all).run
+
+
+def _use_webhooks(journal: Database, file: WebhookFile) -> None:
+    """Send events to the webhooks of a file from now on."""
+    journal.subscriptions.replace(file.webhooks, file.console_url)
+
+
 async def _bind(journal: Database) -> None:
     """Bind rows that servers of an older version write, as long as such servers run."""
     while not journal.binder.is_complete or not (journal.seal is None or journal.seal.is_complete):
@@ -308,6 +359,7 @@ async def _sweep(
     retention: Retention,
     items: ItemRows,
     offers: OfferRows,
+    deliveries: DeliveryRows,
     engine: SearchEngine | None,
 ) -> None:
     """Remove expired threads and unneeded rows at intervals."""
@@ -329,6 +381,7 @@ async def _sweep(
         by_time(RETENTION_SECONDS, "items that expired", items.sweep)
         by_time(SWEEP_SECONDS, "offers that were closed long ago", offers.sweep)
         by_time(SWEEP_SECONDS, "unneeded rows", sweep)
+        by_time(SWEEP_SECONDS, "events that were parked for long", deliveries.sweep)
         if engine is not None:
             hidden = engine.sweep
             group.create_task(

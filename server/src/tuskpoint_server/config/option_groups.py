@@ -74,6 +74,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "identity",
     ),
     "memory and retention": ("memory_bytes", "retention_file"),
+    "webhooks": ("webhooks",),
     "search": (
         "search",
         "search_exclude",

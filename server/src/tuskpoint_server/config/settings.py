@@ -244,6 +244,8 @@ class Config(BaseModel):
     retention_file: Path | None = None
     """TOML file with rules that say which threads and checkpoints are kept. Read again when it
     changes."""
+    webhooks: Path | None = None
+    """TOML file with the addresses that get events of threads. Read again when it changes."""
     insecure_plaintext: bool = False
     """Serve other machines without TLS; only for networks that are trusted as a whole."""
     insecure_anonymous: bool = False

@@ -145,6 +145,10 @@ class Reason(Enum):
         "repeat the call only if a repeat does no harm; otherwise look for the change first",
         1.0,
     )
+    WEBHOOK_NOT_FOUND = Status.NOT_FOUND.says(
+        "the server has no webhook '{webhook}' for this tenant",
+        "check the name, or list the webhooks",
+    )
     OLDER_SERVERS = Status.UNAVAILABLE.says(
         "a server of an older version uses the journal, too, and does not know {what}",
         "upgrade the other servers, then retry",

@@ -65,6 +65,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_LEASE_LOST: _ClassVar[ErrorReason]
     ERROR_REASON_HANDOFF_NOT_FOUND: _ClassVar[ErrorReason]
     ERROR_REASON_HANDOFF_CLOSED: _ClassVar[ErrorReason]
+    ERROR_REASON_WEBHOOK_NOT_FOUND: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -131,6 +132,7 @@ ERROR_REASON_THREAD_BUSY: ErrorReason
 ERROR_REASON_LEASE_LOST: ErrorReason
 ERROR_REASON_HANDOFF_NOT_FOUND: ErrorReason
 ERROR_REASON_HANDOFF_CLOSED: ErrorReason
+ERROR_REASON_WEBHOOK_NOT_FOUND: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 WARNING_KIND_SEARCH_FELL_BACK: WarningKind

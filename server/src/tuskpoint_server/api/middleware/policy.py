@@ -44,6 +44,9 @@ _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
         (Scope.READ,): "GetServerInfo GetArchiveStatus",
         (Scope.ADMIN,): "Flush ListTrail AcceptClock",
     },
+    "WebhookService": {
+        (Scope.ADMIN,): "ListWebhooks ListDeliveries RetryDeliveries TestWebhook",
+    },
 }
 
 

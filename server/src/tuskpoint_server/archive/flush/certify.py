@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, select, update
 
 from ...core.model import BlobLocation
+from ...core.webhooks import WebhookEvent
 from ...journal.database.thread_rows import first_above
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import catalogs, checkpoints, members, removed, uses
@@ -154,6 +155,7 @@ def move(batch: UnitOfWork, tenant: str, moved: Sequence[PlannedThread]) -> None
         more = row.seq > thread.through
         row.dirty_bytes = max(0, row.dirty_bytes - thread.size_bytes) if more else 0
         batch.store(log)
+        batch.outbox.add(row, WebhookEvent.THREAD_CERTIFIED, batch.now_us)
         batch.changed[tenant, thread.thread_id] = ("", "")
     watermarks = [(thread.number, thread.through) for thread in moved]
     _DROP_REMOVED.run_rows(batch.connection, ("of_thread", "through"), watermarks)

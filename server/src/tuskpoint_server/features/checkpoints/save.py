@@ -5,7 +5,7 @@ Each change is decided before it changes the unit of work: a refused change leav
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from operator import attrgetter
 from typing import NamedTuple
@@ -21,7 +21,8 @@ from ...core.limits import LIMITS
 from ...core.lineage import mint_checkpoint_id
 from ...core.model import CheckpointKey, SaveOutcome, Value
 from ...core.state import ChannelRef, channel_ref
-from ...core.threads import INTERRUPT, RESUME, EventKind
+from ...core.threads import ERROR, INTERRUPT, RESUME, EventKind, ThreadState
+from ...core.webhooks import WebhookEvent
 from ...journal.database.heads import HeadContent
 from ...journal.database.pending_writes import PendingWrites, StoredWrite
 from ...journal.database.thread_rows import CachedCheckpoint, Place, ThreadCacheEntry
@@ -129,6 +130,8 @@ def save_checkpoint(
     log.add(place, checkpoint)
     if place[0] == "" and place[1] >= row.head_id:
         log.set_head(place[1], pending.stored)
+        told = pending.stored.all() if claims else pending.new.values()
+        _announce(batch, log, place, told)
     return SaveOutcome(key, seq, row.incarnation, parent_id=parent_id, latest=later_id)
 
 
@@ -167,6 +170,7 @@ def save_writes(
         log.early = True
     elif place == ("", row.head_id):
         log.set_head(row.head_id, pending.stored)
+        _announce(batch, log, place, pending.new.values())
     return SaveOutcome(key, seq, row.incarnation, early=checkpoint is None)
 
 
@@ -202,6 +206,20 @@ def check_head(batch: UnitOfWork, log: ThreadCacheEntry, checkpoint_ns: str, exp
             head=head,
             expected=expected,
         )
+
+
+def _announce(
+    batch: UnitOfWork, log: ThreadCacheEntry, place: Place, writes: Iterable[StoredWrite]
+) -> None:
+    """Tell webhooks that new writes made the thread wait for a person, or fail."""
+    row = log.row
+    if row.state == ThreadState.IDLE or not batch.outbox.subscriptions.webhooks:
+        return
+    channels = {write.channel for write in writes}
+    if row.state == ThreadState.INTERRUPTED and INTERRUPT in channels:
+        batch.outbox.add(row, WebhookEvent.THREAD_WAITING, batch.now_us, place)
+    elif row.state == ThreadState.FAILED and ERROR in channels:
+        batch.outbox.add(row, WebhookEvent.THREAD_FAILED, batch.now_us, place)
 
 
 def _refuse_repeat(

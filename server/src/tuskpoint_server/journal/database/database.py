@@ -47,6 +47,7 @@ class Database:
         generation: Raised by each recovery; with `seq` it orders stored content.
         seal: Encrypts the values of the journal; `None` if they are not encrypted.
         heads: Checkpoints in memory.
+        subscriptions: The webhooks that get events of threads.
         binder: Creates and checks the MACs of the journal's rows.
     """
 
@@ -78,6 +79,7 @@ class Database:
         logs = ThreadCache()
         self.full = logs.full
         self.heads = logs.heads
+        self.subscriptions = logs.subscriptions
         self._writer = Writer(
             backend, clock_us, self._committed, logs, alone=alone, witness=witness
         )

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from ...core.model import ThreadName
+from ...core.webhooks import Subscriptions
 from .heads import Heads
 from .pending_writes import RecentWrites
 from .thread_rows import Place, ThreadCacheEntry
@@ -29,11 +30,13 @@ class ThreadCache:
     Attributes:
         full: Tenants that have as many threads as they may have, with that limit.
         heads: Checkpoints that loads read without the database.
+        subscriptions: The webhooks that get events of threads.
     """
 
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
         self.full: dict[str, int] = {}
         self.heads = Heads()
+        self.subscriptions = Subscriptions()
         self._limit = limit_bytes
         self._logs: OrderedDict[tuple[str, str], ThreadCacheEntry] = OrderedDict()
         self._used: set[tuple[str, str]] = set()

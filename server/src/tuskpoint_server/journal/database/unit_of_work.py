@@ -18,6 +18,7 @@ from ..sql.backend import Numbers
 from ..sql.statements import SqlRow, parameters_of
 from .binding import Binder, binder_of, equal, new_nonce
 from .floor import find_or_floor
+from .outbox import Outbox
 from .pending_writes import PendingWrites, StoredWrite, read_writes
 from .row_statements import (
     AMEND,
@@ -70,6 +71,7 @@ class UnitOfWork:
         last: The last change: the number of its thread and its own number; `None`: nothing changed.
         logs: Entries of threads, to be dropped where rows are changed outside the batch.
         binder: Creates the MACs of rows.
+        outbox: Events for webhooks.
     """
 
     def __init__(
@@ -85,14 +87,14 @@ class UnitOfWork:
         self.is_shared = shared
         self.binder = binder_of(connection)
         self._locked: set[ThreadName] = set()
-        # as of the last search for a missing thread
-        self._floors: dict[str, ThreadCacheEntry | None] = {}
+        self._floors: dict[str, ThreadCacheEntry | None] = {}  # as of the last search for a thread
         self.now_us = now_us
         self.changed: dict[ThreadName, Place] = {}
         self.added: dict[str, tuple[int, int]] = {}
         self.last: tuple[int, int] | None = None
         self.logs = logs
         self._numbers = numbers
+        self.outbox = Outbox(logs.subscriptions)
         self.discard()
 
     def discard(self) -> None:
@@ -103,6 +105,7 @@ class UnitOfWork:
         self._contents: dict[tuple[int, bytes], SqlRow] = {}
         self._writes: dict[tuple[object, ...], tuple[object, ...]] = {}
         self._changes: list[tuple[object, ...]] = []
+        self.outbox.discard()
 
     def undone(self) -> None:
         """Forget all rows that are not written out, and the locks of the undone change."""
@@ -114,8 +117,8 @@ class UnitOfWork:
     def lock(self, names: Iterable[ThreadName]) -> None:
         """Lock threads, existing or not, until the transaction ends.
 
-        A change that reads or changes rows of several threads locks all of them at once, in a fixed
-        order, so that two servers seldom wait for each other.
+        A change of several threads locks all of them at once, in a fixed order, so that two servers
+        seldom wait for each other.
         """
         self.locking(names)()
 
@@ -484,6 +487,7 @@ class UnitOfWork:
         self._write_out_writes()
         PUT_CHANGE.run_rows(self.connection, CHANGE_COLUMNS, self._changes)
         update_threads(self.connection, list(self._threads.values()), nonce)
+        self.outbox.write_out(self.connection)
         self.discard()
 
     def _write_out_checkpoints(self) -> None:

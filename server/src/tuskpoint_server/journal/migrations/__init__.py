@@ -12,12 +12,12 @@ after the tables exist.
 
 from .m0002_bound_rows import BOUND_ROWS
 from .m0003_sealed_places import SEALED_PLACES
-from .m0004_leases import LEASES
+from .m0004_leases_and_webhooks import LEASES_AND_WEBHOOKS
 from .migration import FIRST, Migration
 
 __all__ = ["FIRST", "LATEST", "MIGRATIONS", "Migration", "after"]
 
-MIGRATIONS: tuple[Migration, ...] = (BOUND_ROWS, SEALED_PLACES, LEASES)
+MIGRATIONS: tuple[Migration, ...] = (BOUND_ROWS, SEALED_PLACES, LEASES_AND_WEBHOOKS)
 """All migrations, in the order of their application."""
 
 LATEST = MIGRATIONS[-1].number

@@ -27,6 +27,7 @@ from ..database.thread_rows import Place, ThreadCacheEntry
 from ..database.unit_of_work import UnitOfWork
 from ..sql.schema import (
     checkpoints,
+    deliveries,
     gaps,
     handoffs,
     removed,
@@ -57,7 +58,7 @@ _DROP_WRITES = Statement(delete_from(writes).where(of_thread(writes)))
 _DROP_THREAD = (
     *(
         Statement(delete_from(table).where(of_thread(table)))
-        for table in (checkpoints, vectors, handoffs)
+        for table in (checkpoints, vectors, handoffs, deliveries)
     ),
     _DROP_WRITES,
     Statement(delete_from(gaps).where(of_thread(gaps), gaps.c.segment.is_(None))),

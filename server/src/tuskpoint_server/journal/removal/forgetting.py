@@ -22,6 +22,7 @@ from ..sql.schema import (
     changes,
     checkpoints,
     contents,
+    deliveries,
     gaps,
     handoffs,
     items,
@@ -44,7 +45,7 @@ longest `--late-save-grace` (a day) and the time for which changes are kept (a w
 
 FORGOTTEN_AT_ONCE = 500  # rows that one write transaction removes
 _DAY_US = 86_400 * 1_000_000
-_OWN = (changes, checkpoints, writes, handoffs, gaps, items, removed, uses, vectors)
+_OWN = (changes, checkpoints, writes, handoffs, gaps, items, removed, uses, vectors, deliveries)
 _kin, _greatest, _used = threads.alias("kin"), threads.alias("greatest"), uses.alias("used")
 
 

@@ -297,6 +297,18 @@ handoffs = _table(
     Index("handoffs_by_thread", "thread"),
 )
 
+# Events that webhooks have not accepted. `webhook`: its name in the file of webhooks; `event`: a
+# core.webhooks.WebhookEvent; `seq`: the change that made the event; `due_us`: earliest time of the
+# next attempt; `attempts`: failed ones; `error`: problem of the last one, for people.
+deliveries = _table(
+    "webhook_deliveries",
+    "number, tenant text, webhook text, thread int, event small, seq int, checkpoint_ns text, "
+    "checkpoint_id text, created_us int, due_us int, attempts small, parked bool, error text",
+    Index("webhook_deliveries_by_thread", "thread", "webhook", "number"),
+    Index("webhook_deliveries_by_webhook", "webhook", "parked", "number"),
+    sqlite_autoincrement=True,
+)
+
 # Indexed checkpoints, under the number that full text also uses. `planned`: the body is a plan, not
 # JSON; `unembedded`: the embedder still has to compute the vector.
 documents = _table(

@@ -1,0 +1,62 @@
+"""Payloads of events: what a receiver needs to act, and a link; no state of an agent.
+
+A payload is made for each attempt from what the thread says then: the outbox has no content, so the
+erasure of a thread leaves nothing of its content there.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from ...core.threads import Thread
+from ...core.webhooks import WebhookEvent
+from .deliveries import Delivery
+
+
+def message_id(journal_id: str, number: int) -> str:
+    """Return the `webhook-id` of an event: the same for each attempt, on each server."""
+    return f"msg_{journal_id.replace('-', '')}_{number}"
+
+
+def payload(delivery: Delivery, thread: Thread, console_url: str) -> bytes:
+    """Return the payload of an event: a JSON object with `type`, `timestamp` and `data`.
+
+    `console_url` is the address of the console; without it the payload has no link.
+    """
+    data: dict[str, object] = {
+        "tenant": delivery.tenant,
+        "thread_id": delivery.thread_id,
+        "agent_id": thread.agent_id,
+        "seq": delivery.seq,
+    }
+    if delivery.checkpoint_id:
+        data["checkpoint_id"] = delivery.checkpoint_id
+        data["is_latest"] = delivery.checkpoint_id == thread.head_id
+    if thread.summary:
+        data["summary"] = thread.summary
+    if delivery.event is WebhookEvent.THREAD_WAITING and thread.question is not None:
+        question = thread.question
+        data["question"] = {
+            "interrupt_id": question.interrupt_id,
+            "node": question.node,
+            "text": question.text,
+        }
+    if delivery.event is WebhookEvent.THREAD_FAILED and thread.failure is not None:
+        failure = thread.failure
+        data["failure"] = {"node": failure.node, "type": failure.type, "message": failure.message}
+    if console_url:
+        data["url"] = f"{console_url}#/threads/{quote(delivery.thread_id, safe='')}"
+    return _encoded(delivery.event.type, delivery.created_us, data)
+
+
+def test_payload(tenant: str, now_us: int) -> bytes:
+    """Return the payload of a test, which is of no thread."""
+    return _encoded("test", now_us, {"tenant": tenant})
+
+
+def _encoded(kind: str, time_us: int, data: dict[str, object]) -> bytes:
+    time = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="microseconds")
+    content = {"type": kind, "timestamp": time.replace("+00:00", "Z"), "data": data}
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,52 @@
+"""The outbox: events for webhooks, written in the transaction that makes the event.
+
+So an event is sent if and only if its change is journaled. Without webhooks the outbox writes
+nothing.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from ...core.threads import is_reserved
+from ...core.webhooks import Subscriptions, WebhookEvent
+from ..sql.schema import deliveries
+from ..sql.statements import Statement, insert_rows
+from .thread_rows import Place, ThreadRow
+
+_COLUMNS = (
+    *("tenant", "webhook", "thread", "event", "seq", "checkpoint_ns", "checkpoint_id"),
+    *("created_us", "due_us", "attempts", "parked", "error"),
+)
+_INSERT = Statement(insert_rows(deliveries, _COLUMNS))
+
+
+class Outbox:
+    """The events of an open write transaction.
+
+    Attributes:
+        subscriptions: The webhooks of the server.
+    """
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self.subscriptions = subscriptions
+        self._rows: list[tuple[object, ...]] = []
+
+    def add(
+        self, row: ThreadRow, event: WebhookEvent, now_us: int, place: Place = ("", "")
+    ) -> None:
+        """Add an event of a user's thread, for each webhook that wants the event."""
+        if not self.subscriptions.webhooks or is_reserved(row.thread_id):
+            return
+        for webhook in self.subscriptions.names(row.tenant, row.agent_id, event):
+            change = (row.tenant, webhook, row.number, int(event), row.seq, *place)
+            self._rows.append((*change, now_us, now_us, 0, False, ""))
+
+    def write_out(self, connection: Connection) -> None:
+        """Write the events so far."""
+        _INSERT.run_rows(connection, _COLUMNS, self._rows)
+        self._rows = []
+
+    def discard(self) -> None:
+        """Forget the events of a change that was undone."""
+        self._rows = []
