@@ -49,8 +49,10 @@ def lay_out(layout: str, data_dir: Path) -> dict[str, str]:
     with closing(sqlite3.connect(journal)) as source, psycopg.connect(url) as target:
         tables = GOLDEN / layout.removesuffix("-sealed") / "postgresql.sql"
         target.execute(tables.read_bytes())
+        listed = source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        older_tables = {name for (name,) in listed}
         for table in metadata.sorted_tables:
-            if table.name not in _NOT_COPIED:
+            if table.name in older_tables and table.name not in _NOT_COPIED:
                 _copy(table.name, source, target)
         target.execute("SELECT setval('thread_numbers', 100000)")
     journal.unlink()

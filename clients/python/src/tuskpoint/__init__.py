@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ._messages.retention import Receipt, RetentionEffect, RetentionPreview, RetentionRule
     from ._messages.search import SearchResult, SearchResults, SearchWarning
     from ._messages.trail import TrailEntry
+    from ._messages.webhooks import WebhookDelivery, WebhookRecord, WebhookTest
     from .aio import AsyncClient
     from .applications import ApplicationSession, AsyncApplicationSession, RestoredSession
     from .background import AgentStep, BackgroundSaver, QueueFull, StepsNotSaved
@@ -158,6 +159,9 @@ __all__ = [
     "UnreadableValue",
     "ValuesMissing",
     "Verification",
+    "WebhookDelivery",
+    "WebhookRecord",
+    "WebhookTest",
     "Write",
     "__version__",
 ]
@@ -210,6 +214,9 @@ _ELSEWHERE = {
     "ServerInfo": "._messages.reports",
     "ThreadRecord": "._messages.reports",
     "TrailEntry": "._messages.trail",
+    "WebhookDelivery": "._messages.webhooks",
+    "WebhookRecord": "._messages.webhooks",
+    "WebhookTest": "._messages.webhooks",
     "Receipt": "._messages.retention",
     "RetentionEffect": "._messages.retention",
     "RetentionPreview": "._messages.retention",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,10 +24,49 @@ THREADS = (
 )
 
 
+class Receiver(BaseHTTPRequestHandler):
+    """Accepts events at `/accepts`, and wants no more of them elsewhere."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(204 if self.path == "/accepts" else 410)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+
+@contextmanager
+def webhooks(directory: Path) -> Iterator[Path]:
+    """Run a receiver; return a file with the webhooks "accepts" and "gone" there."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Receiver)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    (directory / "secret").write_text("whsec_" + base64.b64encode(bytes(32)).decode())
+    file = directory / "webhooks.toml"
+    file.write_text(
+        "".join(
+            f'[[webhook]]\nname = "{name}"\nevents = ["thread.{event}"]\nsecret_file = "secret"\n'
+            f'url = "http://127.0.0.1:{server.server_port}/{name}"\nallow_private = true\n'
+            for name, event in (("accepts", "failed"), ("gone", "waiting"))
+        )
+    )
+    try:
+        yield file
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("command-line")
-    with served(directory, TUSKPOINT_TRAIL="changes") as target, Client(target) as client:
+    with (
+        webhooks(directory) as file,
+        served(directory, TUSKPOINT_TRAIL="changes", TUSKPOINT_WEBHOOKS=str(file)) as target,
+        Client(target) as client,
+    ):
         ids = tuple(
             client.save(
                 "atlas",
@@ -53,6 +96,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         assert run(target, "export", str(directory / "exported"), "--thread", "atlas").code == 0
         client.flush()
         wait_until_indexed(client)
+        while sum(hook.parked for hook in client.webhooks()) < 2:
+            pass  # the time limit of the test ends this loop
         yield World(target, ids, snapshot, descriptor)
 
 

@@ -18,6 +18,7 @@ from tuskpoint import Client
 from tuskpoint.cli.commands.items import ITEMS
 from tuskpoint.cli.commands.lineage.snapshots import SNAPSHOTS
 from tuskpoint.cli.commands.retention import RETENTION
+from tuskpoint.cli.commands.webhooks import WEBHOOKS
 from tuskpoint.cli.exits import MEANINGS, Exit
 from tuskpoint.cli.program import PROGRAM
 from tuskpoint.cli.session import Settings
@@ -109,6 +110,20 @@ CASES = [
     Case("accept-clock", "accept-clock", r"^the clock has not moved; nothing to accept\n$"),
     Case("flush", "flush", r"^certified \d+ checkpoints?\n$"),
     Case("trail", "trail --thread atlas", r"(?m) SaveCheckpoint +atlas +OK +\d", is_stream=True),
+    Case(
+        "webhooks list",
+        "webhooks list",
+        r"(?m)^gone +http://127.0.0.1:\d+ +thread.waiting +\d .* it answered 410$",
+        is_stream=True,
+    ),
+    Case(
+        "webhooks events",
+        "webhooks events gone",
+        r"(?m)^\d+ +thread.waiting +asks-people .* +(parked|waiting)",
+        is_stream=True,
+    ),
+    Case("webhooks retry", "webhooks retry gone", r"^\d parked events? posted again\n$"),
+    Case("webhooks test", "webhooks test accepts", r"^webhook accepts answered 204 in 0\.\d\d s"),
     Case("browse", "browse atlas --stdin", r"^atlas  \d checkpoints\n├── 1  ", given="q\n"),
 ]
 
@@ -185,7 +200,13 @@ def documented_keys() -> dict[str, set[str]]:
 
 def test_every_command_has_a_case_and_its_keys_on_the_page() -> None:
     commands = {command.name for command in PROGRAM.registered_commands if command.name}
-    for name, group in (("snapshot", SNAPSHOTS), ("retention", RETENTION), ("items", ITEMS)):
+    groups = {
+        "snapshot": SNAPSHOTS,
+        "retention": RETENTION,
+        "items": ITEMS,
+        "webhooks": WEBHOOKS,
+    }
+    for name, group in groups.items():
         commands |= {f"{name} {command.name}" for command in group.registered_commands}
     commands -= {"mcp"}  # a server, whose tests are in tests/integration/mcp
     commands |= {"retention show THREAD", "manifest --store"}  # variants with other output

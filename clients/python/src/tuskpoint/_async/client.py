@@ -22,6 +22,7 @@ from .parts.offers import AsyncOffers
 from .parts.search import AsyncSearch
 from .parts.snapshots import AsyncSnapshots
 from .parts.threads import AsyncThreads
+from .parts.webhooks import AsyncWebhooks
 
 
 class AsyncClient(
@@ -37,6 +38,7 @@ class AsyncClient(
     AsyncSnapshots,
     AsyncItems,
     AsyncAdmin,
+    AsyncWebhooks,
 ):
     """Saves and loads the state of agents.
 

@@ -23,6 +23,7 @@ from .parts.offers import SyncOffers
 from .parts.search import SyncSearch
 from .parts.snapshots import SyncSnapshots
 from .parts.threads import SyncThreads
+from .parts.webhooks import SyncWebhooks
 
 
 class Client(
@@ -38,6 +39,7 @@ class Client(
     SyncSnapshots,
     SyncItems,
     SyncAdmin,
+    SyncWebhooks,
 ):
     """Saves and loads the state of agents.
 

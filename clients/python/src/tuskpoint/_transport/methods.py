@@ -17,6 +17,7 @@ from ..v1 import search_service_pb2 as search
 from ..v1 import snapshot_service_pb2 as snapshots
 from ..v1 import store_service_pb2 as store
 from ..v1 import thread_service_pb2 as threads
+from ..v1 import webhook_service_pb2 as webhooks
 
 RequestT = TypeVar("RequestT", bound=Message)
 AnswerT = TypeVar("AnswerT", bound=Message)
@@ -57,6 +58,7 @@ _HANDOFFS = "/tuskpoint.v1.HandoffService/"
 _SNAPSHOTS = "/tuskpoint.v1.SnapshotService/"
 _STORE = "/tuskpoint.v1.StoreService/"
 _ADMIN = "/tuskpoint.v1.AdminService/"
+_WEBHOOKS = "/tuskpoint.v1.WebhookService/"
 
 SAVE_CHECKPOINT = Method(
     _CHECKPOINTS + "SaveCheckpoint",
@@ -265,3 +267,18 @@ GET_ARCHIVE_STATUS = Method(
 LIST_TRAIL = Method(_ADMIN + "ListTrail", admin.ListTrailRequest, admin.ListTrailResponse)
 ACCEPT_CLOCK = Method(_ADMIN + "AcceptClock", admin.AcceptClockRequest, admin.AcceptClockResponse)
 FLUSH = Method(_ADMIN + "Flush", admin.FlushRequest, admin.FlushResponse, Patience.LONG)
+LIST_WEBHOOKS = Method(
+    _WEBHOOKS + "ListWebhooks", webhooks.ListWebhooksRequest, webhooks.ListWebhooksResponse
+)
+LIST_DELIVERIES = Method(
+    _WEBHOOKS + "ListDeliveries", webhooks.ListDeliveriesRequest, webhooks.ListDeliveriesResponse
+)
+RETRY_DELIVERIES = Method(
+    _WEBHOOKS + "RetryDeliveries", webhooks.RetryDeliveriesRequest, webhooks.RetryDeliveriesResponse
+)
+TEST_WEBHOOK = Method(
+    _WEBHOOKS + "TestWebhook",
+    webhooks.TestWebhookRequest,
+    webhooks.TestWebhookResponse,
+    Patience.LONG,
+)

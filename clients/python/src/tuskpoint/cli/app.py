@@ -25,6 +25,7 @@ GROUPS = (
     "retention",
     "transfer",
     "server",
+    "webhooks",
     "evidence.trail",
     "evidence.verify",
     "evidence.manifest",
