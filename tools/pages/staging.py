@@ -32,6 +32,7 @@ GROUPS = {
         "docs/tutorials/fork-a-failed-run.md",
         "docs/tutorials/hand-off-between-teams.md",
         "docs/tutorials/prove-a-thread.md",
+        "docs/tutorials/ping-me-when-it-waits.md",
         "examples/README.md",
     ],
     "How-to: agents": [
@@ -82,6 +83,7 @@ GROUPS = {
         "docs/servers/recovery.md",
         "docs/servers/collect.md",
         "docs/servers/retention.md",
+        "docs/servers/webhooks.md",
         "docs/security/README.md",
         "docs/security/tls.md",
         "docs/security/tokens.md",

@@ -66,6 +66,7 @@ HINTS: Mapping[str, str] = {
     "THREAD_DELETED": 'start the thread again with `tuskpoint save --parent ""`',
     "NOT_CERTIFIED": "`tuskpoint flush` certifies it",
     "CHECKPOINT_MISSING": "`tuskpoint list THREAD` lists its checkpoints",
+    "WEBHOOK_NOT_FOUND": "`tuskpoint webhooks list` lists the webhooks",
     "BACKLOG_FULL": "`tuskpoint status` shows the backlog",
     "BLOB_UNAVAILABLE": "`tuskpoint status` shows the state of the archive",
     "BLOB_HASH_MISMATCH": "`tuskpoint verify THREAD` shows what is affected",
