@@ -46,7 +46,8 @@ def test_each_language_continues_the_thread(
     if shutil.which("go") is None:
         pytest.skip("needs the go command in PATH")
     if not (TYPESCRIPT / "dist/index.js").is_file():
-        subprocess.run(["npm", "run", "--silent", "build"], cwd=TYPESCRIPT, check=True)
+        build = ["npm", "run", "--silent", "build", "--", "--noCheck"]
+        subprocess.run(build, cwd=TYPESCRIPT, check=True)
     # The modules are in Go's cache, so go must not look them up.
     monkeypatch.setenv("GOSUMDB", "off")
     with Reader(PAGE, tmp_path) as reader:
