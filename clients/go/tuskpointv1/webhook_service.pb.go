@@ -36,6 +36,12 @@ const (
 	WebhookEvent_WEBHOOK_EVENT_THREAD_FAILED WebhookEvent = 2
 	// Changes of a thread were certified. Type `thread.certified`.
 	WebhookEvent_WEBHOOK_EVENT_THREAD_CERTIFIED WebhookEvent = 3
+	// A checkpoint of a thread was handed off, and an agent may adopt the offer.
+	// Type `handoff.offered`.
+	WebhookEvent_WEBHOOK_EVENT_HANDOFF_OFFERED WebhookEvent = 4
+	// A caller ended the lease of another caller that drove a thread. Type
+	// `lease.taken_over`.
+	WebhookEvent_WEBHOOK_EVENT_LEASE_TAKEN_OVER WebhookEvent = 6
 )
 
 // Enum value maps for WebhookEvent.
@@ -45,12 +51,16 @@ var (
 		1: "WEBHOOK_EVENT_THREAD_WAITING",
 		2: "WEBHOOK_EVENT_THREAD_FAILED",
 		3: "WEBHOOK_EVENT_THREAD_CERTIFIED",
+		4: "WEBHOOK_EVENT_HANDOFF_OFFERED",
+		6: "WEBHOOK_EVENT_LEASE_TAKEN_OVER",
 	}
 	WebhookEvent_value = map[string]int32{
 		"WEBHOOK_EVENT_UNSPECIFIED":      0,
 		"WEBHOOK_EVENT_THREAD_WAITING":   1,
 		"WEBHOOK_EVENT_THREAD_FAILED":    2,
 		"WEBHOOK_EVENT_THREAD_CERTIFIED": 3,
+		"WEBHOOK_EVENT_HANDOFF_OFFERED":  4,
+		"WEBHOOK_EVENT_LEASE_TAKEN_OVER": 6,
 	}
 )
 
@@ -90,7 +100,8 @@ type Webhook struct {
 	Origin string `protobuf:"bytes,2,opt,name=origin,proto3" json:"origin,omitempty"`
 	// Kinds of events that the webhook gets.
 	Events []WebhookEvent `protobuf:"varint,3,rep,packed,name=events,proto3,enum=tuskpoint.v1.WebhookEvent" json:"events,omitempty"`
-	// Agents whose threads the webhook is for; empty: all.
+	// Agents whose threads the webhook is for, and agents that receive a hand-off;
+	// empty: all.
 	Agents []string `protobuf:"bytes,4,rep,name=agents,proto3" json:"agents,omitempty"`
 	// Number of events that wait and are not parked.
 	Waiting uint64 `protobuf:"varint,5,opt,name=waiting,proto3" json:"waiting,omitempty"`
@@ -796,12 +807,14 @@ const file_tuskpoint_v1_webhook_service_proto_rawDesc = "" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\rR\x06status\x12\x18\n" +
 	"\aproblem\x18\x03 \x01(\tR\aproblem\x125\n" +
-	"\bduration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bduration*\x94\x01\n" +
+	"\bduration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bduration*\xdb\x01\n" +
 	"\fWebhookEvent\x12\x1d\n" +
 	"\x19WEBHOOK_EVENT_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cWEBHOOK_EVENT_THREAD_WAITING\x10\x01\x12\x1f\n" +
 	"\x1bWEBHOOK_EVENT_THREAD_FAILED\x10\x02\x12\"\n" +
-	"\x1eWEBHOOK_EVENT_THREAD_CERTIFIED\x10\x032\xf8\x02\n" +
+	"\x1eWEBHOOK_EVENT_THREAD_CERTIFIED\x10\x03\x12!\n" +
+	"\x1dWEBHOOK_EVENT_HANDOFF_OFFERED\x10\x04\x12\"\n" +
+	"\x1eWEBHOOK_EVENT_LEASE_TAKEN_OVER\x10\x062\xf8\x02\n" +
 	"\x0eWebhookService\x12U\n" +
 	"\fListWebhooks\x12!.tuskpoint.v1.ListWebhooksRequest\x1a\".tuskpoint.v1.ListWebhooksResponse\x12[\n" +
 	"\x0eListDeliveries\x12#.tuskpoint.v1.ListDeliveriesRequest\x1a$.tuskpoint.v1.ListDeliveriesResponse\x12^\n" +

@@ -247,7 +247,9 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             ),
         ]
         if sender is not None:
-            duties.append(partial(_background_work, _posting(journal, deliveries, rows, sender)))
+            duties.append(
+                partial(_background_work, _posting(journal, deliveries, rows, offers, sender))
+            )
         if engine is not None:
             duties.append(engine.leading)
         if config.scrub_bytes_per_second:
@@ -309,13 +311,17 @@ def _sender(version: str) -> Sender:
 
 
 def _posting(
-    journal: Database, deliveries: DeliveryRows, rows: CheckpointRows, sender: Sender
+    journal: Database,
+    deliveries: DeliveryRows,
+    rows: CheckpointRows,
+    offers: OfferRows,
+    sender: Sender,
 ) -> Callable[[], Coroutine[object, object, None]]:
     """Return the work that posts events to webhooks."""
     from ..features.webhooks.posting import WebhookPoster
 
     listen_all = journal.waiters.subscribe
-    return WebhookPoster(deliveries, rows, journal.subscriptions, sender, listen_all).run
+    return WebhookPoster(deliveries, rows, offers, journal.subscriptions, sender, listen_all).run
 
 
 def _use_webhooks(journal: Database, file: WebhookFile) -> None:

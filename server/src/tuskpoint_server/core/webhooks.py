@@ -17,6 +17,8 @@ class WebhookEvent(IntEnum):
     THREAD_WAITING = 1
     THREAD_FAILED = 2
     THREAD_CERTIFIED = 3
+    HANDOFF_OFFERED = 4
+    LEASE_TAKEN_OVER = 6
 
     @property
     def type(self) -> str:

@@ -31,11 +31,14 @@ if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
     from tuskpoint.v1.webhook_service_pb2_grpc import WebhookServiceAsyncStub
+    from tuskpoint_server.api.server.server import Server
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OLD_SECRET = "whsec_" + base64.b64encode(b"o" * 24).decode()
 SEED = b"s" * 32
-ALL_EVENTS = '["thread.waiting", "thread.failed", "thread.certified"]'
+ALL_EVENTS = (
+    '["thread.waiting", "thread.failed", "thread.certified", "handoff.offered", "lease.taken_over"]'
+)
 
 
 @pytest.fixture
@@ -149,6 +152,23 @@ def assert_signed_by_seed(post: Post) -> None:
     signed = f"{post.message_id}.{post.headers['webhook-timestamp']}.".encode() + post.body
     key = Ed25519PrivateKey.from_private_bytes(SEED).public_key()
     key.verify(base64.b64decode(signature), signed)
+
+
+async def test_an_offer_and_a_take_over_are_posted(
+    server: Server, checkpoints: CheckpointServiceAsyncStub, receiver: Receiver
+) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.save("t", {"a": 1}, agent_id="planner")
+        await client.handoff("t", to_agent="writer")
+        [post] = await receiver.wait_for(1)
+        assert post.content["type"] == "handoff.offered"
+        offer = post.content["data"]["handoff"]
+        assert (offer["to_agent"], offer["state"]) == ("writer", "offered")
+        await client.acquire_lease("t", owner="one")
+        await client.acquire_lease("t", owner="two", on_busy="take_over")
+        posts = await receiver.wait_for(2)
+        assert posts[1].content["type"] == "lease.taken_over"
+        assert posts[1].content["data"]["lease"] == {"owner": "two"}
 
 
 async def test_events_of_a_thread_stay_in_order_while_the_receiver_fails(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ...core.leases import Lease, LeaseRequest, busy, fence_of, is_repeat, lost
 from ...core.threads import EventKind
+from ...core.webhooks import WebhookEvent
 from ...journal.database.thread_rows import ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
 from .checking import lease_of
@@ -53,6 +54,8 @@ def acquire(
         until_us=now_us + request.ttl_us,
     )
     _set(log, lease)
+    if before is not None:
+        batch.outbox.add(log.row, WebhookEvent.LEASE_TAKEN_OVER, now_us)
     return lease, before is not None
 
 

@@ -19,7 +19,9 @@ from ...core.lineage import Descriptor, encode_offered
 from ...core.model import BlobLocation, CheckpointKey
 from ...core.offers import inbox_of
 from ...core.threads import EventKind
+from ...core.webhooks import WebhookEvent
 from ...journal.database.database import Database
+from ...journal.database.thread_rows import ThreadRow
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import changes, handoffs, members, threads
 from ...journal.sql.statements import Statement, put_rows
@@ -118,14 +120,17 @@ class HandoffRows:
         tenant = request.tenant
         entropy = self._database.random_bits()
 
-        def offer(batch: UnitOfWork, draft: OfferDraft, incarnation: int) -> bytes:
+        def offer(batch: UnitOfWork, draft: OfferDraft, row: ThreadRow) -> bytes:
             try:
                 self._database.require_layout(batch.connection, LAYOUT, OFFERS)
             except Refusal as refusal:
                 if refusal.reason is not Reason.OLDER_SERVERS:
                     raise
                 return answer
-            made_id = make(batch, tenant, draft.descriptor, incarnation, entropy, draft.ttl_us)
+            descriptor = draft.descriptor
+            made_id = make(batch, tenant, descriptor, row.incarnation, entropy, draft.ttl_us)
+            event, to_agent = WebhookEvent.HANDOFF_OFFERED, descriptor.to_agent
+            batch.outbox.add(row, event, batch.now_us, ("", made_id), agent_id=to_agent)
             return encode_offered(answer, made_id)
 
         def keep(batch: UnitOfWork) -> bytes:
@@ -144,6 +149,6 @@ class HandoffRows:
                 _PLACE.run_many(batch.connection, rows)
             seq = batch.change(log, EventKind.HANDED_OFF)
             pinned_bundles.put(batch, log, key, bundle.sha256, seq, content_seq)
-            return offer(batch, draft, log.row.incarnation) if draft is not None else answer
+            return offer(batch, draft, log.row) if draft is not None else answer
 
         return await self._database.transact(lambda batch: request.once(batch, keep, bytes, bytes))

@@ -10,6 +10,7 @@ import json
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+from ...core.offers import Offer
 from ...core.threads import Thread
 from ...core.webhooks import WebhookEvent
 from .deliveries import Delivery
@@ -20,10 +21,13 @@ def message_id(journal_id: str, number: int) -> str:
     return f"msg_{journal_id.replace('-', '')}_{number}"
 
 
-def payload(delivery: Delivery, thread: Thread, console_url: str) -> bytes:
+def payload(
+    delivery: Delivery, thread: Thread, console_url: str, offer: Offer | None = None
+) -> bytes:
     """Return the payload of an event: a JSON object with `type`, `timestamp` and `data`.
 
-    `console_url` is the address of the console; without it the payload has no link.
+    `console_url` is the address of the console; without it the payload has no link. `offer` is the
+    offer of a hand-off.
     """
     data: dict[str, object] = {
         "tenant": delivery.tenant,
@@ -31,7 +35,13 @@ def payload(delivery: Delivery, thread: Thread, console_url: str) -> bytes:
         "agent_id": thread.agent_id,
         "seq": delivery.seq,
     }
-    if delivery.checkpoint_id:
+    if offer is not None:
+        data["handoff"] = {
+            "handoff_id": offer.handoff_id,
+            "to_agent": offer.to_agent,
+            "state": offer.state.name.lower(),
+        }
+    elif delivery.checkpoint_id:
         data["checkpoint_id"] = delivery.checkpoint_id
         data["is_latest"] = delivery.checkpoint_id == thread.head_id
     if thread.summary:
@@ -46,6 +56,8 @@ def payload(delivery: Delivery, thread: Thread, console_url: str) -> bytes:
     if delivery.event is WebhookEvent.THREAD_FAILED and thread.failure is not None:
         failure = thread.failure
         data["failure"] = {"node": failure.node, "type": failure.type, "message": failure.message}
+    if delivery.event is WebhookEvent.LEASE_TAKEN_OVER and thread.lease is not None:
+        data["lease"] = {"owner": thread.lease.owner}
     if console_url:
         data["url"] = f"{console_url}#/threads/{quote(delivery.thread_id, safe='')}"
     return _encoded(delivery.event.type, delivery.created_us, data)

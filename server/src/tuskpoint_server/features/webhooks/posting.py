@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 
 from ...core.errors import Reason, Refusal
 from ...core.pacing import doubled_pause
-from ...core.webhooks import Subscriptions, Webhook
+from ...core.webhooks import Subscriptions, Webhook, WebhookEvent
 from ...journal.database.database import Waiter
 from ...journal.failpoints import failpoint
 from ..checkpoints.checkpoint_rows import CheckpointRows
+from ..inbox.offer_rows import OfferRows
 from .attempts import Attempt
 from .deliveries import DAY_US, Delivery, DeliveryRows
 from .payloads import message_id, payload
@@ -36,12 +37,14 @@ class WebhookPoster:
         self,
         rows: DeliveryRows,
         threads: CheckpointRows,
+        offers: OfferRows,
         subscriptions: Subscriptions,
         sender: Sender,
         listen: Callable[[], AbstractContextManager[Waiter]],
     ) -> None:
         self._rows = rows
         self._threads = threads
+        self._offers = offers
         self._subscriptions = subscriptions
         self._sender = sender
         self._listen = listen
@@ -110,16 +113,18 @@ class WebhookPoster:
 
     async def _posted(self, hook: Webhook, delivery: Delivery) -> None:
         try:
-            detail = await self._threads.thread(delivery.tenant, delivery.thread_id)
+            body = await self._payload(delivery)
         except Refusal as refusal:
+            if refusal.reason is Reason.HANDOFF_NOT_FOUND:  # removed since, and the event is void
+                await self._rows.accepted(delivery.number)
+                return
             if refusal.reason is not Reason.JOURNAL_DAMAGED:
                 raise
             await self._failed(hook, delivery, Attempt(problem=str(refusal)))
             return
-        if detail is None:  # the thread was deleted, and its event is void
+        if body is None:
             await self._rows.accepted(delivery.number)
             return
-        body = payload(delivery, detail.thread, self._subscriptions.console_url)
         attempt = await self._sender.post(
             hook, message_id(self._rows.journal_id, delivery.number), body
         )
@@ -129,6 +134,17 @@ class WebhookPoster:
             self._instruments.attempted(hook.name, "accepted")
         else:
             await self._failed(hook, delivery, attempt)
+
+    async def _payload(self, delivery: Delivery) -> bytes | None:
+        """Return the payload of an event; `None` if the event is void: its thread was deleted."""
+        detail = await self._threads.thread(delivery.tenant, delivery.thread_id)
+        if detail is None:
+            return None
+        offer = None
+        if delivery.event is WebhookEvent.HANDOFF_OFFERED:
+            offer = await self._offers.find(delivery.tenant, delivery.checkpoint_id)
+            offer = offer.at(self._rows.now_us())
+        return payload(delivery, detail.thread, self._subscriptions.console_url, offer)
 
     async def _failed(self, hook: Webhook, delivery: Delivery, attempt: Attempt) -> None:
         pause_s = doubled_pause(FIRST_RETRY_S, LONGEST_RETRY_S, delivery.attempts + 1)

@@ -33,12 +33,23 @@ class Outbox:
         self._rows: list[tuple[object, ...]] = []
 
     def add(
-        self, row: ThreadRow, event: WebhookEvent, now_us: int, place: Place = ("", "")
+        self,
+        row: ThreadRow,
+        event: WebhookEvent,
+        now_us: int,
+        place: Place = ("", ""),
+        *,
+        agent_id: str | None = None,
     ) -> None:
-        """Add an event of a user's thread, for each webhook that wants the event."""
+        """Add an event of a user's thread, for each webhook that wants the event.
+
+        `place` has the checkpoint or the offer of the event. `agent_id` is the agent that the event
+        is for; by default the agent of the thread.
+        """
         if not self.subscriptions.webhooks or is_reserved(row.thread_id):
             return
-        for webhook in self.subscriptions.names(row.tenant, row.agent_id, event):
+        agent_id = row.agent_id if agent_id is None else agent_id
+        for webhook in self.subscriptions.names(row.tenant, agent_id, event):
             change = (row.tenant, webhook, row.number, int(event), row.seq, *place)
             self._rows.append((*change, now_us, now_us, 0, False, ""))
 
