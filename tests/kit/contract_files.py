@@ -5,6 +5,7 @@ from __future__ import annotations
 from tuskpoint.v1 import (
     admin_service_pb2,
     checkpoint_service_pb2,
+    effect_service_pb2,
     handoff_service_pb2,
     history_service_pb2,
     lease_service_pb2,
@@ -18,6 +19,7 @@ from tuskpoint.v1 import (
 FILES = (
     admin_service_pb2,
     checkpoint_service_pb2,
+    effect_service_pb2,
     handoff_service_pb2,
     history_service_pb2,
     lease_service_pb2,

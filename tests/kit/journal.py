@@ -19,6 +19,7 @@ from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.threads import Thread
 from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.features.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.features.effects.effect_rows import EffectRows
 from tuskpoint_server.features.history.changes import Events
 from tuskpoint_server.features.inbox.offer_rows import OfferRows
 from tuskpoint_server.features.items.item_rows import ItemRows
@@ -81,6 +82,7 @@ class Journal(CheckpointRows):
         self.snapshots = SnapshotRows(database)
         self.leases = Leases(database)
         self.items = ItemRows(database)
+        self.effects = EffectRows(database)
         self.handoffs = HandoffRows(database)
         self.offers = OfferRows(database)
         self.index = IndexRows(database)

@@ -221,8 +221,14 @@ type ServerLimits struct {
 	// Maximum total size of the labels in the namespace of an item, plus one byte
 	// for each label.
 	MaxItemNamespaceBytes uint32 `protobuf:"varint,25,opt,name=max_item_namespace_bytes,json=maxItemNamespaceBytes,proto3" json:"max_item_namespace_bytes,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	// Maximum size of the result of an effect.
+	MaxEffectResultBytes uint64 `protobuf:"varint,26,opt,name=max_effect_result_bytes,json=maxEffectResultBytes,proto3" json:"max_effect_result_bytes,omitempty"`
+	// Maximum number of effects of a thread.
+	MaxThreadEffects uint32 `protobuf:"varint,27,opt,name=max_thread_effects,json=maxThreadEffects,proto3" json:"max_thread_effects,omitempty"`
+	// Maximum size of the key of an effect.
+	MaxEffectKeyBytes uint32 `protobuf:"varint,28,opt,name=max_effect_key_bytes,json=maxEffectKeyBytes,proto3" json:"max_effect_key_bytes,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ServerLimits) Reset() {
@@ -426,6 +432,27 @@ func (x *ServerLimits) GetMaxItemLabels() uint32 {
 func (x *ServerLimits) GetMaxItemNamespaceBytes() uint32 {
 	if x != nil {
 		return x.MaxItemNamespaceBytes
+	}
+	return 0
+}
+
+func (x *ServerLimits) GetMaxEffectResultBytes() uint64 {
+	if x != nil {
+		return x.MaxEffectResultBytes
+	}
+	return 0
+}
+
+func (x *ServerLimits) GetMaxThreadEffects() uint32 {
+	if x != nil {
+		return x.MaxThreadEffects
+	}
+	return 0
+}
+
+func (x *ServerLimits) GetMaxEffectKeyBytes() uint32 {
+	if x != nil {
+		return x.MaxEffectKeyBytes
 	}
 	return 0
 }
@@ -1523,7 +1550,8 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"clock_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tclockTime\"\x14\n" +
 	"\x12AcceptClockRequest\"J\n" +
 	"\x13AcceptClockResponse\x123\n" +
-	"\baccepted\x18\x01 \x01(\v2\x17.tuskpoint.v1.ClockJumpR\baccepted\"\xac\t\n" +
+	"\baccepted\x18\x01 \x01(\v2\x17.tuskpoint.v1.ClockJumpR\baccepted\"\xc2\n" +
+	"\n" +
 	"\fServerLimits\x12*\n" +
 	"\x11max_message_bytes\x18\x01 \x01(\x04R\x0fmaxMessageBytes\x12&\n" +
 	"\x0fmax_unary_bytes\x18\x02 \x01(\x04R\rmaxUnaryBytes\x12&\n" +
@@ -1551,7 +1579,10 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\x14max_item_value_bytes\x18\x16 \x01(\x04R\x11maxItemValueBytes\x12+\n" +
 	"\x12max_item_key_bytes\x18\x17 \x01(\rR\x0fmaxItemKeyBytes\x12&\n" +
 	"\x0fmax_item_labels\x18\x18 \x01(\rR\rmaxItemLabels\x127\n" +
-	"\x18max_item_namespace_bytes\x18\x19 \x01(\rR\x15maxItemNamespaceBytes\"\x16\n" +
+	"\x18max_item_namespace_bytes\x18\x19 \x01(\rR\x15maxItemNamespaceBytes\x125\n" +
+	"\x17max_effect_result_bytes\x18\x1a \x01(\x04R\x14maxEffectResultBytes\x12,\n" +
+	"\x12max_thread_effects\x18\x1b \x01(\rR\x10maxThreadEffects\x12/\n" +
+	"\x14max_effect_key_bytes\x18\x1c \x01(\rR\x11maxEffectKeyBytes\"\x16\n" +
 	"\x14GetServerInfoRequest\"\x8d\x04\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x122\n" +

@@ -406,6 +406,34 @@ const (
 	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
 	// "OLDER_SERVERS", "metadata": {"what": "leases"}}
 	ErrorReason_ERROR_REASON_OLDER_SERVERS ErrorReason = 48
+	// The thread has no such effect, or the effect has no such attempt.
+	// `thread_id` and `key` name the effect.
+	//
+	// Status: `NOT_FOUND`. Example: {"reason": "EFFECT_NOT_FOUND", "metadata":
+	// {"thread_id": "t1", "key": "pay", "problem": "it was never begun"}}
+	ErrorReason_ERROR_REASON_EFFECT_NOT_FOUND ErrorReason = 49
+	// The effect was begun with an input of another digest. The server changed
+	// nothing, and the caller MUST NOT do the work under this key.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "EFFECT_INPUT_CHANGED",
+	// "metadata": {"thread_id": "t1", "key": "pay", "recorded": "5f1c...",
+	// "sent": "90ab..."}}
+	ErrorReason_ERROR_REASON_EFFECT_INPUT_CHANGED ErrorReason = 50
+	// The effect cannot be decided: the effect is not unknown, or a later attempt
+	// has begun. `state` is the name of an `EffectState` without its prefix, and
+	// `attempt` the last attempt.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "EFFECT_NOT_UNKNOWN",
+	// "metadata": {"thread_id": "t1", "key": "pay", "state": "RUNNING",
+	// "attempt": "2"}}
+	ErrorReason_ERROR_REASON_EFFECT_NOT_UNKNOWN ErrorReason = 51
+	// The thread only answers recorded effects, and no recorded effect matches.
+	// The caller MUST NOT do the work.
+	//
+	// Status: `FAILED_PRECONDITION`. Example: {"reason": "EFFECT_NOT_RECORDED",
+	// "metadata": {"thread_id": "t2", "key": "pay", "name": "charge", "problem":
+	// "no recorded effect with this name is left"}}
+	ErrorReason_ERROR_REASON_EFFECT_NOT_RECORDED ErrorReason = 52
 	// Another lease of the thread holds, and excludes the change or the lease
 	// that the call asks for. `owner` names the driver of the thread, and `until`
 	// is the time at which the lease ends unless the driver extends it. The
@@ -498,6 +526,10 @@ var (
 		46: "ERROR_REASON_JOURNAL_DAMAGED",
 		47: "ERROR_REASON_OUTCOME_UNKNOWN",
 		48: "ERROR_REASON_OLDER_SERVERS",
+		49: "ERROR_REASON_EFFECT_NOT_FOUND",
+		50: "ERROR_REASON_EFFECT_INPUT_CHANGED",
+		51: "ERROR_REASON_EFFECT_NOT_UNKNOWN",
+		52: "ERROR_REASON_EFFECT_NOT_RECORDED",
 		53: "ERROR_REASON_THREAD_BUSY",
 		54: "ERROR_REASON_LEASE_LOST",
 		55: "ERROR_REASON_HANDOFF_NOT_FOUND",
@@ -554,6 +586,10 @@ var (
 		"ERROR_REASON_JOURNAL_DAMAGED":          46,
 		"ERROR_REASON_OUTCOME_UNKNOWN":          47,
 		"ERROR_REASON_OLDER_SERVERS":            48,
+		"ERROR_REASON_EFFECT_NOT_FOUND":         49,
+		"ERROR_REASON_EFFECT_INPUT_CHANGED":     50,
+		"ERROR_REASON_EFFECT_NOT_UNKNOWN":       51,
+		"ERROR_REASON_EFFECT_NOT_RECORDED":      52,
 		"ERROR_REASON_THREAD_BUSY":              53,
 		"ERROR_REASON_LEASE_LOST":               54,
 		"ERROR_REASON_HANDOFF_NOT_FOUND":        55,
@@ -908,7 +944,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xc9\x0e\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xde\x0f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -959,7 +995,11 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	" ERROR_REASON_SEALING_UNAVAILABLE\x10-\x12 \n" +
 	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.\x12 \n" +
 	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/\x12\x1e\n" +
-	"\x1aERROR_REASON_OLDER_SERVERS\x100\x12\x1c\n" +
+	"\x1aERROR_REASON_OLDER_SERVERS\x100\x12!\n" +
+	"\x1dERROR_REASON_EFFECT_NOT_FOUND\x101\x12%\n" +
+	"!ERROR_REASON_EFFECT_INPUT_CHANGED\x102\x12#\n" +
+	"\x1fERROR_REASON_EFFECT_NOT_UNKNOWN\x103\x12$\n" +
+	" ERROR_REASON_EFFECT_NOT_RECORDED\x104\x12\x1c\n" +
 	"\x18ERROR_REASON_THREAD_BUSY\x105\x12\x1b\n" +
 	"\x17ERROR_REASON_LEASE_LOST\x106\x12\"\n" +
 	"\x1eERROR_REASON_HANDOFF_NOT_FOUND\x107\x12\x1f\n" +

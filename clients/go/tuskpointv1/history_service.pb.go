@@ -53,6 +53,9 @@ const (
 	// Nothing happened: all changes up to the cursor were delivered. Takes no
 	// number of the sequence.
 	EventKind_EVENT_KIND_PROGRESS EventKind = 11
+	// Effects of the thread changed: `ListEffects` returns the changed effects
+	// first.
+	EventKind_EVENT_KIND_EFFECT_CHANGED EventKind = 12
 	// A lease of the thread was acquired, released or taken over. The event has no
 	// checkpoint; `GetThread` returns the present lease. A lease that is extended,
 	// or whose time is over, makes no event.
@@ -74,6 +77,7 @@ var (
 		9:  "EVENT_KIND_RECOVERED",
 		10: "EVENT_KIND_CERTIFIED",
 		11: "EVENT_KIND_PROGRESS",
+		12: "EVENT_KIND_EFFECT_CHANGED",
 		13: "EVENT_KIND_LEASE_CHANGED",
 	}
 	EventKind_value = map[string]int32{
@@ -89,6 +93,7 @@ var (
 		"EVENT_KIND_RECOVERED":           9,
 		"EVENT_KIND_CERTIFIED":           10,
 		"EVENT_KIND_PROGRESS":            11,
+		"EVENT_KIND_EFFECT_CHANGED":      12,
 		"EVENT_KIND_LEASE_CHANGED":       13,
 	}
 )
@@ -630,7 +635,7 @@ const file_tuskpoint_v1_history_service_proto_rawDesc = "" +
 	"checkpoint\x18\x05 \x01(\v2\x18.tuskpoint.v1.CheckpointR\n" +
 	"checkpoint\x12/\n" +
 	"\x13deleted_checkpoints\x18\x06 \x01(\x04R\x12deletedCheckpoints\x12.\n" +
-	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time*\x85\x03\n" +
+	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time*\xa4\x03\n" +
 	"\tEventKind\x12\x1a\n" +
 	"\x16EVENT_KIND_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bEVENT_KIND_CHECKPOINT_SAVED\x10\x01\x12\x1b\n" +
@@ -644,7 +649,8 @@ const file_tuskpoint_v1_history_service_proto_rawDesc = "" +
 	"\x14EVENT_KIND_RECOVERED\x10\t\x12\x18\n" +
 	"\x14EVENT_KIND_CERTIFIED\x10\n" +
 	"\x12\x17\n" +
-	"\x13EVENT_KIND_PROGRESS\x10\v\x12\x1c\n" +
+	"\x13EVENT_KIND_PROGRESS\x10\v\x12\x1d\n" +
+	"\x19EVENT_KIND_EFFECT_CHANGED\x10\f\x12\x1c\n" +
 	"\x18EVENT_KIND_LEASE_CHANGED\x10\r2\xbf\x01\n" +
 	"\x0eHistoryService\x12W\n" +
 	"\fReplayThread\x12!.tuskpoint.v1.ReplayThreadRequest\x1a\".tuskpoint.v1.ReplayThreadResponse0\x01\x12T\n" +

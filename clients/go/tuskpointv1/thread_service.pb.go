@@ -129,6 +129,66 @@ func (PruneStrategy) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{1}
 }
 
+// What a fork does with the effects of its source.
+type EffectsMode int32
+
+const (
+	// The default, `EFFECTS_MODE_COPY`.
+	EffectsMode_EFFECTS_MODE_UNSPECIFIED EffectsMode = 0
+	// The new thread has the effects that belong to the forked checkpoint, and
+	// can begin further effects. An effect that runs in the source is unknown in
+	// the new thread.
+	EffectsMode_EFFECTS_MODE_COPY EffectsMode = 1
+	// The new thread has all effects of the source and only answers: a call of
+	// `BeginEffect` with a new key gets the oldest finished effect of the source
+	// with the same name that no other key has got, and fails with
+	// `EFFECT_NOT_RECORDED` if there is none. No call gets `run`. Forks of the new
+	// thread only answer, too. To test changed code against the recorded outside
+	// world.
+	EffectsMode_EFFECTS_MODE_ANSWER EffectsMode = 2
+)
+
+// Enum value maps for EffectsMode.
+var (
+	EffectsMode_name = map[int32]string{
+		0: "EFFECTS_MODE_UNSPECIFIED",
+		1: "EFFECTS_MODE_COPY",
+		2: "EFFECTS_MODE_ANSWER",
+	}
+	EffectsMode_value = map[string]int32{
+		"EFFECTS_MODE_UNSPECIFIED": 0,
+		"EFFECTS_MODE_COPY":        1,
+		"EFFECTS_MODE_ANSWER":      2,
+	}
+)
+
+func (x EffectsMode) Enum() *EffectsMode {
+	p := new(EffectsMode)
+	*p = x
+	return p
+}
+
+func (x EffectsMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (EffectsMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_tuskpoint_v1_thread_service_proto_enumTypes[2].Descriptor()
+}
+
+func (EffectsMode) Type() protoreflect.EnumType {
+	return &file_tuskpoint_v1_thread_service_proto_enumTypes[2]
+}
+
+func (x EffectsMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use EffectsMode.Descriptor instead.
+func (EffectsMode) EnumDescriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{2}
+}
+
 // Ways in which a checkpoint came from another checkpoint.
 type LineageKind int32
 
@@ -171,11 +231,11 @@ func (x LineageKind) String() string {
 }
 
 func (LineageKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_tuskpoint_v1_thread_service_proto_enumTypes[2].Descriptor()
+	return file_tuskpoint_v1_thread_service_proto_enumTypes[3].Descriptor()
 }
 
 func (LineageKind) Type() protoreflect.EnumType {
-	return &file_tuskpoint_v1_thread_service_proto_enumTypes[2]
+	return &file_tuskpoint_v1_thread_service_proto_enumTypes[3]
 }
 
 func (x LineageKind) Number() protoreflect.EnumNumber {
@@ -184,7 +244,7 @@ func (x LineageKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LineageKind.Descriptor instead.
 func (LineageKind) EnumDescriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{2}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{3}
 }
 
 // Kinds of changes.
@@ -228,11 +288,11 @@ func (x ChangeKind) String() string {
 }
 
 func (ChangeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_tuskpoint_v1_thread_service_proto_enumTypes[3].Descriptor()
+	return file_tuskpoint_v1_thread_service_proto_enumTypes[4].Descriptor()
 }
 
 func (ChangeKind) Type() protoreflect.EnumType {
-	return &file_tuskpoint_v1_thread_service_proto_enumTypes[3]
+	return &file_tuskpoint_v1_thread_service_proto_enumTypes[4]
 }
 
 func (x ChangeKind) Number() protoreflect.EnumNumber {
@@ -241,7 +301,7 @@ func (x ChangeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeKind.Descriptor instead.
 func (ChangeKind) EnumDescriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{3}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{4}
 }
 
 // Verdicts on a stored checkpoint.
@@ -291,11 +351,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_tuskpoint_v1_thread_service_proto_enumTypes[4].Descriptor()
+	return file_tuskpoint_v1_thread_service_proto_enumTypes[5].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_tuskpoint_v1_thread_service_proto_enumTypes[4]
+	return &file_tuskpoint_v1_thread_service_proto_enumTypes[5]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -304,7 +364,7 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{4}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{5}
 }
 
 // Request of `GetThread`.
@@ -1695,7 +1755,10 @@ type ForkThreadRequest struct {
 	// request.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Durability to wait for. Default: `DURABILITY_JOURNALED`.
-	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	Durability Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	// What the new thread does with the effects of the source (`EffectService`).
+	// Default: `EFFECTS_MODE_COPY`.
+	Effects       EffectsMode `protobuf:"varint,5,opt,name=effects,proto3,enum=tuskpoint.v1.EffectsMode" json:"effects,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1756,6 +1819,13 @@ func (x *ForkThreadRequest) GetDurability() Durability {
 		return x.Durability
 	}
 	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *ForkThreadRequest) GetEffects() EffectsMode {
+	if x != nil {
+		return x.Effects
+	}
+	return EffectsMode_EFFECTS_MODE_UNSPECIFIED
 }
 
 // Response of `ForkThread`.
@@ -2996,7 +3066,7 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\x14EraseThreadsResponse\x12\x18\n" +
 	"\areceipt\x18\x01 \x01(\fR\areceipt\x12\x16\n" +
 	"\x06signer\x18\x02 \x01(\tR\x06signer\x12\x1c\n" +
-	"\tsignature\x18\x03 \x01(\tR\tsignature\"\xbf\x01\n" +
+	"\tsignature\x18\x03 \x01(\tR\tsignature\"\xf4\x01\n" +
 	"\x11ForkThreadRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\"\n" +
 	"\rnew_thread_id\x18\x02 \x01(\tR\vnewThreadId\x12\x1d\n" +
@@ -3004,7 +3074,8 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x128\n" +
 	"\n" +
 	"durability\x18\x04 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\x9e\x01\n" +
+	"durability\x123\n" +
+	"\aeffects\x18\x05 \x01(\x0e2\x19.tuskpoint.v1.EffectsModeR\aeffects\"\x9e\x01\n" +
 	"\x12ForkThreadResponse\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x1f\n" +
 	"\vforked_from\x18\x02 \x01(\tR\n" +
@@ -3103,7 +3174,11 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\rPruneStrategy\x12\x1e\n" +
 	"\x1aPRUNE_STRATEGY_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aPRUNE_STRATEGY_KEEP_LATEST\x10\x01\x12\x1d\n" +
-	"\x19PRUNE_STRATEGY_DELETE_ALL\x10\x02*x\n" +
+	"\x19PRUNE_STRATEGY_DELETE_ALL\x10\x02*[\n" +
+	"\vEffectsMode\x12\x1c\n" +
+	"\x18EFFECTS_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11EFFECTS_MODE_COPY\x10\x01\x12\x17\n" +
+	"\x13EFFECTS_MODE_ANSWER\x10\x02*x\n" +
 	"\vLineageKind\x12\x1c\n" +
 	"\x18LINEAGE_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11LINEAGE_KIND_FORK\x10\x01\x12\x19\n" +
@@ -3157,152 +3232,154 @@ func file_tuskpoint_v1_thread_service_proto_rawDescGZIP() []byte {
 	return file_tuskpoint_v1_thread_service_proto_rawDescData
 }
 
-var file_tuskpoint_v1_thread_service_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_tuskpoint_v1_thread_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_tuskpoint_v1_thread_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_tuskpoint_v1_thread_service_proto_goTypes = []any{
 	(ThreadOrder)(0),                 // 0: tuskpoint.v1.ThreadOrder
 	(PruneStrategy)(0),               // 1: tuskpoint.v1.PruneStrategy
-	(LineageKind)(0),                 // 2: tuskpoint.v1.LineageKind
-	(ChangeKind)(0),                  // 3: tuskpoint.v1.ChangeKind
-	(Verdict)(0),                     // 4: tuskpoint.v1.Verdict
-	(*GetThreadRequest)(nil),         // 5: tuskpoint.v1.GetThreadRequest
-	(*GetThreadResponse)(nil),        // 6: tuskpoint.v1.GetThreadResponse
-	(*ListThreadsRequest)(nil),       // 7: tuskpoint.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),      // 8: tuskpoint.v1.ListThreadsResponse
-	(*DeleteThreadRequest)(nil),      // 9: tuskpoint.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),     // 10: tuskpoint.v1.DeleteThreadResponse
-	(*SetRetentionRequest)(nil),      // 11: tuskpoint.v1.SetRetentionRequest
-	(*SetRetentionResponse)(nil),     // 12: tuskpoint.v1.SetRetentionResponse
-	(*SetSearchableRequest)(nil),     // 13: tuskpoint.v1.SetSearchableRequest
-	(*SetSearchableResponse)(nil),    // 14: tuskpoint.v1.SetSearchableResponse
-	(*CopyThreadRequest)(nil),        // 15: tuskpoint.v1.CopyThreadRequest
-	(*CopyThreadResponse)(nil),       // 16: tuskpoint.v1.CopyThreadResponse
-	(*PruneThreadsRequest)(nil),      // 17: tuskpoint.v1.PruneThreadsRequest
-	(*PruneThreadsResponse)(nil),     // 18: tuskpoint.v1.PruneThreadsResponse
-	(*DeleteRunsRequest)(nil),        // 19: tuskpoint.v1.DeleteRunsRequest
-	(*DeleteRunsResponse)(nil),       // 20: tuskpoint.v1.DeleteRunsResponse
-	(*RetentionRule)(nil),            // 21: tuskpoint.v1.RetentionRule
-	(*PreviewRetentionRequest)(nil),  // 22: tuskpoint.v1.PreviewRetentionRequest
-	(*RetentionEffect)(nil),          // 23: tuskpoint.v1.RetentionEffect
-	(*PreviewRetentionResponse)(nil), // 24: tuskpoint.v1.PreviewRetentionResponse
-	(*EraseThreadsRequest)(nil),      // 25: tuskpoint.v1.EraseThreadsRequest
-	(*EraseThreadsResponse)(nil),     // 26: tuskpoint.v1.EraseThreadsResponse
-	(*ForkThreadRequest)(nil),        // 27: tuskpoint.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),       // 28: tuskpoint.v1.ForkThreadResponse
-	(*RollbackThreadRequest)(nil),    // 29: tuskpoint.v1.RollbackThreadRequest
-	(*RollbackThreadResponse)(nil),   // 30: tuskpoint.v1.RollbackThreadResponse
-	(*GetLineageRequest)(nil),        // 31: tuskpoint.v1.GetLineageRequest
-	(*LineageStep)(nil),              // 32: tuskpoint.v1.LineageStep
-	(*GetLineageResponse)(nil),       // 33: tuskpoint.v1.GetLineageResponse
-	(*DiffCheckpointsRequest)(nil),   // 34: tuskpoint.v1.DiffCheckpointsRequest
-	(*Change)(nil),                   // 35: tuskpoint.v1.Change
-	(*DiffCheckpointsResponse)(nil),  // 36: tuskpoint.v1.DiffCheckpointsResponse
-	(*VerifyThreadRequest)(nil),      // 37: tuskpoint.v1.VerifyThreadRequest
-	(*CheckpointVerdict)(nil),        // 38: tuskpoint.v1.CheckpointVerdict
-	(*VerificationTotal)(nil),        // 39: tuskpoint.v1.VerificationTotal
-	(*VerifyThreadResponse)(nil),     // 40: tuskpoint.v1.VerifyThreadResponse
-	(*GetManifestRequest)(nil),       // 41: tuskpoint.v1.GetManifestRequest
-	(*GetManifestResponse)(nil),      // 42: tuskpoint.v1.GetManifestResponse
-	(*Thread)(nil),                   // 43: tuskpoint.v1.Thread
-	(ThreadState)(0),                 // 44: tuskpoint.v1.ThreadState
-	(*timestamppb.Timestamp)(nil),    // 45: google.protobuf.Timestamp
-	(Durability)(0),                  // 46: tuskpoint.v1.Durability
-	(*durationpb.Duration)(nil),      // 47: google.protobuf.Duration
-	(*CheckpointRef)(nil),            // 48: tuskpoint.v1.CheckpointRef
-	(*BlobLocation)(nil),             // 49: tuskpoint.v1.BlobLocation
-	(*ManifestEntry)(nil),            // 50: tuskpoint.v1.ManifestEntry
+	(EffectsMode)(0),                 // 2: tuskpoint.v1.EffectsMode
+	(LineageKind)(0),                 // 3: tuskpoint.v1.LineageKind
+	(ChangeKind)(0),                  // 4: tuskpoint.v1.ChangeKind
+	(Verdict)(0),                     // 5: tuskpoint.v1.Verdict
+	(*GetThreadRequest)(nil),         // 6: tuskpoint.v1.GetThreadRequest
+	(*GetThreadResponse)(nil),        // 7: tuskpoint.v1.GetThreadResponse
+	(*ListThreadsRequest)(nil),       // 8: tuskpoint.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),      // 9: tuskpoint.v1.ListThreadsResponse
+	(*DeleteThreadRequest)(nil),      // 10: tuskpoint.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),     // 11: tuskpoint.v1.DeleteThreadResponse
+	(*SetRetentionRequest)(nil),      // 12: tuskpoint.v1.SetRetentionRequest
+	(*SetRetentionResponse)(nil),     // 13: tuskpoint.v1.SetRetentionResponse
+	(*SetSearchableRequest)(nil),     // 14: tuskpoint.v1.SetSearchableRequest
+	(*SetSearchableResponse)(nil),    // 15: tuskpoint.v1.SetSearchableResponse
+	(*CopyThreadRequest)(nil),        // 16: tuskpoint.v1.CopyThreadRequest
+	(*CopyThreadResponse)(nil),       // 17: tuskpoint.v1.CopyThreadResponse
+	(*PruneThreadsRequest)(nil),      // 18: tuskpoint.v1.PruneThreadsRequest
+	(*PruneThreadsResponse)(nil),     // 19: tuskpoint.v1.PruneThreadsResponse
+	(*DeleteRunsRequest)(nil),        // 20: tuskpoint.v1.DeleteRunsRequest
+	(*DeleteRunsResponse)(nil),       // 21: tuskpoint.v1.DeleteRunsResponse
+	(*RetentionRule)(nil),            // 22: tuskpoint.v1.RetentionRule
+	(*PreviewRetentionRequest)(nil),  // 23: tuskpoint.v1.PreviewRetentionRequest
+	(*RetentionEffect)(nil),          // 24: tuskpoint.v1.RetentionEffect
+	(*PreviewRetentionResponse)(nil), // 25: tuskpoint.v1.PreviewRetentionResponse
+	(*EraseThreadsRequest)(nil),      // 26: tuskpoint.v1.EraseThreadsRequest
+	(*EraseThreadsResponse)(nil),     // 27: tuskpoint.v1.EraseThreadsResponse
+	(*ForkThreadRequest)(nil),        // 28: tuskpoint.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),       // 29: tuskpoint.v1.ForkThreadResponse
+	(*RollbackThreadRequest)(nil),    // 30: tuskpoint.v1.RollbackThreadRequest
+	(*RollbackThreadResponse)(nil),   // 31: tuskpoint.v1.RollbackThreadResponse
+	(*GetLineageRequest)(nil),        // 32: tuskpoint.v1.GetLineageRequest
+	(*LineageStep)(nil),              // 33: tuskpoint.v1.LineageStep
+	(*GetLineageResponse)(nil),       // 34: tuskpoint.v1.GetLineageResponse
+	(*DiffCheckpointsRequest)(nil),   // 35: tuskpoint.v1.DiffCheckpointsRequest
+	(*Change)(nil),                   // 36: tuskpoint.v1.Change
+	(*DiffCheckpointsResponse)(nil),  // 37: tuskpoint.v1.DiffCheckpointsResponse
+	(*VerifyThreadRequest)(nil),      // 38: tuskpoint.v1.VerifyThreadRequest
+	(*CheckpointVerdict)(nil),        // 39: tuskpoint.v1.CheckpointVerdict
+	(*VerificationTotal)(nil),        // 40: tuskpoint.v1.VerificationTotal
+	(*VerifyThreadResponse)(nil),     // 41: tuskpoint.v1.VerifyThreadResponse
+	(*GetManifestRequest)(nil),       // 42: tuskpoint.v1.GetManifestRequest
+	(*GetManifestResponse)(nil),      // 43: tuskpoint.v1.GetManifestResponse
+	(*Thread)(nil),                   // 44: tuskpoint.v1.Thread
+	(ThreadState)(0),                 // 45: tuskpoint.v1.ThreadState
+	(*timestamppb.Timestamp)(nil),    // 46: google.protobuf.Timestamp
+	(Durability)(0),                  // 47: tuskpoint.v1.Durability
+	(*durationpb.Duration)(nil),      // 48: google.protobuf.Duration
+	(*CheckpointRef)(nil),            // 49: tuskpoint.v1.CheckpointRef
+	(*BlobLocation)(nil),             // 50: tuskpoint.v1.BlobLocation
+	(*ManifestEntry)(nil),            // 51: tuskpoint.v1.ManifestEntry
 }
 var file_tuskpoint_v1_thread_service_proto_depIdxs = []int32{
-	43, // 0: tuskpoint.v1.GetThreadResponse.thread:type_name -> tuskpoint.v1.Thread
-	44, // 1: tuskpoint.v1.ListThreadsRequest.state:type_name -> tuskpoint.v1.ThreadState
-	45, // 2: tuskpoint.v1.ListThreadsRequest.changed_after:type_name -> google.protobuf.Timestamp
-	45, // 3: tuskpoint.v1.ListThreadsRequest.changed_before:type_name -> google.protobuf.Timestamp
+	44, // 0: tuskpoint.v1.GetThreadResponse.thread:type_name -> tuskpoint.v1.Thread
+	45, // 1: tuskpoint.v1.ListThreadsRequest.state:type_name -> tuskpoint.v1.ThreadState
+	46, // 2: tuskpoint.v1.ListThreadsRequest.changed_after:type_name -> google.protobuf.Timestamp
+	46, // 3: tuskpoint.v1.ListThreadsRequest.changed_before:type_name -> google.protobuf.Timestamp
 	0,  // 4: tuskpoint.v1.ListThreadsRequest.order:type_name -> tuskpoint.v1.ThreadOrder
-	43, // 5: tuskpoint.v1.ListThreadsResponse.threads:type_name -> tuskpoint.v1.Thread
-	46, // 6: tuskpoint.v1.DeleteThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	46, // 7: tuskpoint.v1.DeleteThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	47, // 8: tuskpoint.v1.SetRetentionRequest.retention:type_name -> google.protobuf.Duration
-	46, // 9: tuskpoint.v1.SetRetentionRequest.durability:type_name -> tuskpoint.v1.Durability
-	46, // 10: tuskpoint.v1.SetRetentionResponse.durability:type_name -> tuskpoint.v1.Durability
-	46, // 11: tuskpoint.v1.SetSearchableRequest.durability:type_name -> tuskpoint.v1.Durability
-	46, // 12: tuskpoint.v1.SetSearchableResponse.durability:type_name -> tuskpoint.v1.Durability
-	46, // 13: tuskpoint.v1.CopyThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	46, // 14: tuskpoint.v1.CopyThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	44, // 5: tuskpoint.v1.ListThreadsResponse.threads:type_name -> tuskpoint.v1.Thread
+	47, // 6: tuskpoint.v1.DeleteThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	47, // 7: tuskpoint.v1.DeleteThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	48, // 8: tuskpoint.v1.SetRetentionRequest.retention:type_name -> google.protobuf.Duration
+	47, // 9: tuskpoint.v1.SetRetentionRequest.durability:type_name -> tuskpoint.v1.Durability
+	47, // 10: tuskpoint.v1.SetRetentionResponse.durability:type_name -> tuskpoint.v1.Durability
+	47, // 11: tuskpoint.v1.SetSearchableRequest.durability:type_name -> tuskpoint.v1.Durability
+	47, // 12: tuskpoint.v1.SetSearchableResponse.durability:type_name -> tuskpoint.v1.Durability
+	47, // 13: tuskpoint.v1.CopyThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	47, // 14: tuskpoint.v1.CopyThreadResponse.durability:type_name -> tuskpoint.v1.Durability
 	1,  // 15: tuskpoint.v1.PruneThreadsRequest.strategy:type_name -> tuskpoint.v1.PruneStrategy
-	46, // 16: tuskpoint.v1.PruneThreadsRequest.durability:type_name -> tuskpoint.v1.Durability
-	46, // 17: tuskpoint.v1.PruneThreadsResponse.durability:type_name -> tuskpoint.v1.Durability
-	46, // 18: tuskpoint.v1.DeleteRunsRequest.durability:type_name -> tuskpoint.v1.Durability
-	46, // 19: tuskpoint.v1.DeleteRunsResponse.durability:type_name -> tuskpoint.v1.Durability
-	47, // 20: tuskpoint.v1.RetentionRule.delete_after:type_name -> google.protobuf.Duration
-	47, // 21: tuskpoint.v1.RetentionRule.keep_for:type_name -> google.protobuf.Duration
-	21, // 22: tuskpoint.v1.PreviewRetentionRequest.rules:type_name -> tuskpoint.v1.RetentionRule
-	21, // 23: tuskpoint.v1.PreviewRetentionResponse.rules:type_name -> tuskpoint.v1.RetentionRule
-	23, // 24: tuskpoint.v1.PreviewRetentionResponse.effects:type_name -> tuskpoint.v1.RetentionEffect
-	23, // 25: tuskpoint.v1.PreviewRetentionResponse.total:type_name -> tuskpoint.v1.RetentionEffect
-	48, // 26: tuskpoint.v1.ForkThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	46, // 27: tuskpoint.v1.ForkThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	48, // 28: tuskpoint.v1.ForkThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
-	46, // 29: tuskpoint.v1.ForkThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	48, // 30: tuskpoint.v1.RollbackThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	46, // 31: tuskpoint.v1.RollbackThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	48, // 32: tuskpoint.v1.RollbackThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
-	46, // 33: tuskpoint.v1.RollbackThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	2,  // 34: tuskpoint.v1.LineageStep.kind:type_name -> tuskpoint.v1.LineageKind
-	48, // 35: tuskpoint.v1.LineageStep.from:type_name -> tuskpoint.v1.CheckpointRef
-	48, // 36: tuskpoint.v1.LineageStep.to:type_name -> tuskpoint.v1.CheckpointRef
-	45, // 37: tuskpoint.v1.LineageStep.create_time:type_name -> google.protobuf.Timestamp
-	32, // 38: tuskpoint.v1.GetLineageResponse.ancestors:type_name -> tuskpoint.v1.LineageStep
-	32, // 39: tuskpoint.v1.GetLineageResponse.descendants:type_name -> tuskpoint.v1.LineageStep
-	48, // 40: tuskpoint.v1.DiffCheckpointsRequest.from:type_name -> tuskpoint.v1.CheckpointRef
-	48, // 41: tuskpoint.v1.DiffCheckpointsRequest.to:type_name -> tuskpoint.v1.CheckpointRef
-	3,  // 42: tuskpoint.v1.Change.kind:type_name -> tuskpoint.v1.ChangeKind
-	35, // 43: tuskpoint.v1.DiffCheckpointsResponse.changes:type_name -> tuskpoint.v1.Change
-	48, // 44: tuskpoint.v1.CheckpointVerdict.ref:type_name -> tuskpoint.v1.CheckpointRef
-	4,  // 45: tuskpoint.v1.CheckpointVerdict.verdict:type_name -> tuskpoint.v1.Verdict
-	49, // 46: tuskpoint.v1.CheckpointVerdict.location:type_name -> tuskpoint.v1.BlobLocation
-	38, // 47: tuskpoint.v1.VerifyThreadResponse.verdict:type_name -> tuskpoint.v1.CheckpointVerdict
-	39, // 48: tuskpoint.v1.VerifyThreadResponse.total:type_name -> tuskpoint.v1.VerificationTotal
-	50, // 49: tuskpoint.v1.GetManifestResponse.entries:type_name -> tuskpoint.v1.ManifestEntry
-	49, // 50: tuskpoint.v1.GetManifestResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	45, // 51: tuskpoint.v1.GetManifestResponse.certify_time:type_name -> google.protobuf.Timestamp
-	49, // 52: tuskpoint.v1.GetManifestResponse.manifest:type_name -> tuskpoint.v1.BlobLocation
-	5,  // 53: tuskpoint.v1.ThreadService.GetThread:input_type -> tuskpoint.v1.GetThreadRequest
-	7,  // 54: tuskpoint.v1.ThreadService.ListThreads:input_type -> tuskpoint.v1.ListThreadsRequest
-	9,  // 55: tuskpoint.v1.ThreadService.DeleteThread:input_type -> tuskpoint.v1.DeleteThreadRequest
-	11, // 56: tuskpoint.v1.ThreadService.SetRetention:input_type -> tuskpoint.v1.SetRetentionRequest
-	13, // 57: tuskpoint.v1.ThreadService.SetSearchable:input_type -> tuskpoint.v1.SetSearchableRequest
-	15, // 58: tuskpoint.v1.ThreadService.CopyThread:input_type -> tuskpoint.v1.CopyThreadRequest
-	17, // 59: tuskpoint.v1.ThreadService.PruneThreads:input_type -> tuskpoint.v1.PruneThreadsRequest
-	19, // 60: tuskpoint.v1.ThreadService.DeleteRuns:input_type -> tuskpoint.v1.DeleteRunsRequest
-	22, // 61: tuskpoint.v1.ThreadService.PreviewRetention:input_type -> tuskpoint.v1.PreviewRetentionRequest
-	25, // 62: tuskpoint.v1.ThreadService.EraseThreads:input_type -> tuskpoint.v1.EraseThreadsRequest
-	27, // 63: tuskpoint.v1.ThreadService.ForkThread:input_type -> tuskpoint.v1.ForkThreadRequest
-	29, // 64: tuskpoint.v1.ThreadService.RollbackThread:input_type -> tuskpoint.v1.RollbackThreadRequest
-	31, // 65: tuskpoint.v1.ThreadService.GetLineage:input_type -> tuskpoint.v1.GetLineageRequest
-	34, // 66: tuskpoint.v1.ThreadService.DiffCheckpoints:input_type -> tuskpoint.v1.DiffCheckpointsRequest
-	37, // 67: tuskpoint.v1.ThreadService.VerifyThread:input_type -> tuskpoint.v1.VerifyThreadRequest
-	41, // 68: tuskpoint.v1.ThreadService.GetManifest:input_type -> tuskpoint.v1.GetManifestRequest
-	6,  // 69: tuskpoint.v1.ThreadService.GetThread:output_type -> tuskpoint.v1.GetThreadResponse
-	8,  // 70: tuskpoint.v1.ThreadService.ListThreads:output_type -> tuskpoint.v1.ListThreadsResponse
-	10, // 71: tuskpoint.v1.ThreadService.DeleteThread:output_type -> tuskpoint.v1.DeleteThreadResponse
-	12, // 72: tuskpoint.v1.ThreadService.SetRetention:output_type -> tuskpoint.v1.SetRetentionResponse
-	14, // 73: tuskpoint.v1.ThreadService.SetSearchable:output_type -> tuskpoint.v1.SetSearchableResponse
-	16, // 74: tuskpoint.v1.ThreadService.CopyThread:output_type -> tuskpoint.v1.CopyThreadResponse
-	18, // 75: tuskpoint.v1.ThreadService.PruneThreads:output_type -> tuskpoint.v1.PruneThreadsResponse
-	20, // 76: tuskpoint.v1.ThreadService.DeleteRuns:output_type -> tuskpoint.v1.DeleteRunsResponse
-	24, // 77: tuskpoint.v1.ThreadService.PreviewRetention:output_type -> tuskpoint.v1.PreviewRetentionResponse
-	26, // 78: tuskpoint.v1.ThreadService.EraseThreads:output_type -> tuskpoint.v1.EraseThreadsResponse
-	28, // 79: tuskpoint.v1.ThreadService.ForkThread:output_type -> tuskpoint.v1.ForkThreadResponse
-	30, // 80: tuskpoint.v1.ThreadService.RollbackThread:output_type -> tuskpoint.v1.RollbackThreadResponse
-	33, // 81: tuskpoint.v1.ThreadService.GetLineage:output_type -> tuskpoint.v1.GetLineageResponse
-	36, // 82: tuskpoint.v1.ThreadService.DiffCheckpoints:output_type -> tuskpoint.v1.DiffCheckpointsResponse
-	40, // 83: tuskpoint.v1.ThreadService.VerifyThread:output_type -> tuskpoint.v1.VerifyThreadResponse
-	42, // 84: tuskpoint.v1.ThreadService.GetManifest:output_type -> tuskpoint.v1.GetManifestResponse
-	69, // [69:85] is the sub-list for method output_type
-	53, // [53:69] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	47, // 16: tuskpoint.v1.PruneThreadsRequest.durability:type_name -> tuskpoint.v1.Durability
+	47, // 17: tuskpoint.v1.PruneThreadsResponse.durability:type_name -> tuskpoint.v1.Durability
+	47, // 18: tuskpoint.v1.DeleteRunsRequest.durability:type_name -> tuskpoint.v1.Durability
+	47, // 19: tuskpoint.v1.DeleteRunsResponse.durability:type_name -> tuskpoint.v1.Durability
+	48, // 20: tuskpoint.v1.RetentionRule.delete_after:type_name -> google.protobuf.Duration
+	48, // 21: tuskpoint.v1.RetentionRule.keep_for:type_name -> google.protobuf.Duration
+	22, // 22: tuskpoint.v1.PreviewRetentionRequest.rules:type_name -> tuskpoint.v1.RetentionRule
+	22, // 23: tuskpoint.v1.PreviewRetentionResponse.rules:type_name -> tuskpoint.v1.RetentionRule
+	24, // 24: tuskpoint.v1.PreviewRetentionResponse.effects:type_name -> tuskpoint.v1.RetentionEffect
+	24, // 25: tuskpoint.v1.PreviewRetentionResponse.total:type_name -> tuskpoint.v1.RetentionEffect
+	49, // 26: tuskpoint.v1.ForkThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	47, // 27: tuskpoint.v1.ForkThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	2,  // 28: tuskpoint.v1.ForkThreadRequest.effects:type_name -> tuskpoint.v1.EffectsMode
+	49, // 29: tuskpoint.v1.ForkThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
+	47, // 30: tuskpoint.v1.ForkThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	49, // 31: tuskpoint.v1.RollbackThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	47, // 32: tuskpoint.v1.RollbackThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	49, // 33: tuskpoint.v1.RollbackThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
+	47, // 34: tuskpoint.v1.RollbackThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	3,  // 35: tuskpoint.v1.LineageStep.kind:type_name -> tuskpoint.v1.LineageKind
+	49, // 36: tuskpoint.v1.LineageStep.from:type_name -> tuskpoint.v1.CheckpointRef
+	49, // 37: tuskpoint.v1.LineageStep.to:type_name -> tuskpoint.v1.CheckpointRef
+	46, // 38: tuskpoint.v1.LineageStep.create_time:type_name -> google.protobuf.Timestamp
+	33, // 39: tuskpoint.v1.GetLineageResponse.ancestors:type_name -> tuskpoint.v1.LineageStep
+	33, // 40: tuskpoint.v1.GetLineageResponse.descendants:type_name -> tuskpoint.v1.LineageStep
+	49, // 41: tuskpoint.v1.DiffCheckpointsRequest.from:type_name -> tuskpoint.v1.CheckpointRef
+	49, // 42: tuskpoint.v1.DiffCheckpointsRequest.to:type_name -> tuskpoint.v1.CheckpointRef
+	4,  // 43: tuskpoint.v1.Change.kind:type_name -> tuskpoint.v1.ChangeKind
+	36, // 44: tuskpoint.v1.DiffCheckpointsResponse.changes:type_name -> tuskpoint.v1.Change
+	49, // 45: tuskpoint.v1.CheckpointVerdict.ref:type_name -> tuskpoint.v1.CheckpointRef
+	5,  // 46: tuskpoint.v1.CheckpointVerdict.verdict:type_name -> tuskpoint.v1.Verdict
+	50, // 47: tuskpoint.v1.CheckpointVerdict.location:type_name -> tuskpoint.v1.BlobLocation
+	39, // 48: tuskpoint.v1.VerifyThreadResponse.verdict:type_name -> tuskpoint.v1.CheckpointVerdict
+	40, // 49: tuskpoint.v1.VerifyThreadResponse.total:type_name -> tuskpoint.v1.VerificationTotal
+	51, // 50: tuskpoint.v1.GetManifestResponse.entries:type_name -> tuskpoint.v1.ManifestEntry
+	50, // 51: tuskpoint.v1.GetManifestResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	46, // 52: tuskpoint.v1.GetManifestResponse.certify_time:type_name -> google.protobuf.Timestamp
+	50, // 53: tuskpoint.v1.GetManifestResponse.manifest:type_name -> tuskpoint.v1.BlobLocation
+	6,  // 54: tuskpoint.v1.ThreadService.GetThread:input_type -> tuskpoint.v1.GetThreadRequest
+	8,  // 55: tuskpoint.v1.ThreadService.ListThreads:input_type -> tuskpoint.v1.ListThreadsRequest
+	10, // 56: tuskpoint.v1.ThreadService.DeleteThread:input_type -> tuskpoint.v1.DeleteThreadRequest
+	12, // 57: tuskpoint.v1.ThreadService.SetRetention:input_type -> tuskpoint.v1.SetRetentionRequest
+	14, // 58: tuskpoint.v1.ThreadService.SetSearchable:input_type -> tuskpoint.v1.SetSearchableRequest
+	16, // 59: tuskpoint.v1.ThreadService.CopyThread:input_type -> tuskpoint.v1.CopyThreadRequest
+	18, // 60: tuskpoint.v1.ThreadService.PruneThreads:input_type -> tuskpoint.v1.PruneThreadsRequest
+	20, // 61: tuskpoint.v1.ThreadService.DeleteRuns:input_type -> tuskpoint.v1.DeleteRunsRequest
+	23, // 62: tuskpoint.v1.ThreadService.PreviewRetention:input_type -> tuskpoint.v1.PreviewRetentionRequest
+	26, // 63: tuskpoint.v1.ThreadService.EraseThreads:input_type -> tuskpoint.v1.EraseThreadsRequest
+	28, // 64: tuskpoint.v1.ThreadService.ForkThread:input_type -> tuskpoint.v1.ForkThreadRequest
+	30, // 65: tuskpoint.v1.ThreadService.RollbackThread:input_type -> tuskpoint.v1.RollbackThreadRequest
+	32, // 66: tuskpoint.v1.ThreadService.GetLineage:input_type -> tuskpoint.v1.GetLineageRequest
+	35, // 67: tuskpoint.v1.ThreadService.DiffCheckpoints:input_type -> tuskpoint.v1.DiffCheckpointsRequest
+	38, // 68: tuskpoint.v1.ThreadService.VerifyThread:input_type -> tuskpoint.v1.VerifyThreadRequest
+	42, // 69: tuskpoint.v1.ThreadService.GetManifest:input_type -> tuskpoint.v1.GetManifestRequest
+	7,  // 70: tuskpoint.v1.ThreadService.GetThread:output_type -> tuskpoint.v1.GetThreadResponse
+	9,  // 71: tuskpoint.v1.ThreadService.ListThreads:output_type -> tuskpoint.v1.ListThreadsResponse
+	11, // 72: tuskpoint.v1.ThreadService.DeleteThread:output_type -> tuskpoint.v1.DeleteThreadResponse
+	13, // 73: tuskpoint.v1.ThreadService.SetRetention:output_type -> tuskpoint.v1.SetRetentionResponse
+	15, // 74: tuskpoint.v1.ThreadService.SetSearchable:output_type -> tuskpoint.v1.SetSearchableResponse
+	17, // 75: tuskpoint.v1.ThreadService.CopyThread:output_type -> tuskpoint.v1.CopyThreadResponse
+	19, // 76: tuskpoint.v1.ThreadService.PruneThreads:output_type -> tuskpoint.v1.PruneThreadsResponse
+	21, // 77: tuskpoint.v1.ThreadService.DeleteRuns:output_type -> tuskpoint.v1.DeleteRunsResponse
+	25, // 78: tuskpoint.v1.ThreadService.PreviewRetention:output_type -> tuskpoint.v1.PreviewRetentionResponse
+	27, // 79: tuskpoint.v1.ThreadService.EraseThreads:output_type -> tuskpoint.v1.EraseThreadsResponse
+	29, // 80: tuskpoint.v1.ThreadService.ForkThread:output_type -> tuskpoint.v1.ForkThreadResponse
+	31, // 81: tuskpoint.v1.ThreadService.RollbackThread:output_type -> tuskpoint.v1.RollbackThreadResponse
+	34, // 82: tuskpoint.v1.ThreadService.GetLineage:output_type -> tuskpoint.v1.GetLineageResponse
+	37, // 83: tuskpoint.v1.ThreadService.DiffCheckpoints:output_type -> tuskpoint.v1.DiffCheckpointsResponse
+	41, // 84: tuskpoint.v1.ThreadService.VerifyThread:output_type -> tuskpoint.v1.VerifyThreadResponse
+	43, // 85: tuskpoint.v1.ThreadService.GetManifest:output_type -> tuskpoint.v1.GetManifestResponse
+	70, // [70:86] is the sub-list for method output_type
+	54, // [54:70] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_thread_service_proto_init() }
@@ -3324,7 +3401,7 @@ func file_tuskpoint_v1_thread_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tuskpoint_v1_thread_service_proto_rawDesc), len(file_tuskpoint_v1_thread_service_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -288,7 +288,8 @@ type ThreadServiceClient interface {
 	// Errors, besides the common errors that `ErrorReason` lists:
 	//
 	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
-	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints or
+	//     effects.
 	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
 	//     request.
 	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
@@ -307,6 +308,9 @@ type ThreadServiceClient interface {
 	//     are sealed, and the reference to these bytes has no key.
 	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
 	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `OLDER_SERVERS`: the request asks for
+	//     `EFFECTS_MODE_ANSWER`, and a server of an older version uses the journal,
+	//     too.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	ForkThread(ctx context.Context, in *ForkThreadRequest, opts ...grpc.CallOption) (*ForkThreadResponse, error)
@@ -846,7 +850,8 @@ type ThreadServiceServer interface {
 	// Errors, besides the common errors that `ErrorReason` lists:
 	//
 	//   - `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
-	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+	//   - `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints or
+	//     effects.
 	//   - `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
 	//     request.
 	//   - `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
@@ -865,6 +870,9 @@ type ThreadServiceServer interface {
 	//     are sealed, and the reference to these bytes has no key.
 	//   - `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
 	//     call needs and cannot be used now.
+	//   - `UNAVAILABLE` / `OLDER_SERVERS`: the request asks for
+	//     `EFFECTS_MODE_ANSWER`, and a server of an older version uses the journal,
+	//     too.
 	//   - `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
 	//     the change was stored.
 	ForkThread(context.Context, *ForkThreadRequest) (*ForkThreadResponse, error)

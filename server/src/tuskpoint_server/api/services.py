@@ -9,6 +9,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from tuskpoint.v1 import (
     admin_service_pb2,
     checkpoint_service_pb2,
+    effect_service_pb2,
     handoff_service_pb2,
     history_service_pb2,
     lease_service_pb2,
@@ -22,6 +23,7 @@ from tuskpoint.v1 import (
 from ..features.admin import Admin
 from ..features.checkpoints.checkpoints import Checkpoints
 from ..features.checkpoints.threads import Threads
+from ..features.effects.effects import Effects
 from ..features.history.history import History
 from ..features.inbox.inbox import Inbox
 from ..features.items.items import Store
@@ -36,6 +38,7 @@ from ..features.trail.trail import Trail
 from ..features.webhooks.webhooks import Webhooks
 from .admin import AdminServicer
 from .checkpoints.servicer import CheckpointServicer
+from .effects import EffectServicer
 from .handoffs import HandoffServicer
 from .history import HistoryServicer
 from .leases import LeaseServicer
@@ -59,6 +62,7 @@ def services(
     inbox: Inbox,
     search: Search,
     store: Store,
+    effects: Effects,
     admin: Admin,
     trail: Trail,
     webhooks: Webhooks,
@@ -73,6 +77,7 @@ def services(
         (search_service_pb2, SearchServicer(search)),
         (snapshot_service_pb2, SnapshotServicer(snapshots)),
         (store_service_pb2, StoreServicer(store)),
+        (effect_service_pb2, EffectServicer(effects)),
         (admin_service_pb2, AdminServicer(admin, trail)),
         (webhook_service_pb2, WebhookServicer(webhooks)),
     ]

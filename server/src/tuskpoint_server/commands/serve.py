@@ -44,6 +44,8 @@ from ..features.checkpoints.checkpoint_rows import CheckpointRows
 from ..features.checkpoints.checkpoints import Checkpoints
 from ..features.checkpoints.completing import Completer
 from ..features.checkpoints.threads import Threads
+from ..features.effects.effect_rows import EffectRows
+from ..features.effects.effects import Effects
 from ..features.history.changes import Events
 from ..features.history.history import History
 from ..features.inbox.inbox import Inbox
@@ -215,6 +217,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             Inbox(offers, archive),
             Search(engine),
             Store(items, archive, engine),
+            Effects(EffectRows(journal), rows, archive, completer, journal.journal_id),
             admin,
             trail,
             Webhooks(deliveries, journal.subscriptions, sender),

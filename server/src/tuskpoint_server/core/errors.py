@@ -164,6 +164,25 @@ class Reason(Enum):
         "stop this run, or acquire the lease of the thread again and continue from its latest "
         "checkpoint",
     )
+    EFFECT_NOT_FOUND = Status.NOT_FOUND.says(
+        "effect '{key}' of thread '{thread_id}' not found: {problem}",
+        "list the effects of the thread, and call BeginEffect before the work",
+    )
+    EFFECT_INPUT_CHANGED = Status.FAILED_PRECONDITION.says(
+        "effect '{key}' of thread '{thread_id}' was begun with another input: digest {recorded}, "
+        "not {sent}",
+        "use another key for other work, or send the recorded input",
+    )
+    EFFECT_NOT_UNKNOWN = Status.FAILED_PRECONDITION.says(
+        "effect '{key}' of thread '{thread_id}' cannot be decided: its attempt {attempt} is "
+        "{state}",
+        "read the effect, and decide its last attempt while the attempt is UNKNOWN",
+    )
+    EFFECT_NOT_RECORDED = Status.FAILED_PRECONDITION.says(
+        "thread '{thread_id}' only answers recorded effects and cannot answer effect '{key}' with "
+        "the name '{name}': {problem}",
+        "leave the work undone, or call ForkThread with EFFECTS_MODE_COPY to do the work",
+    )
     BACKLOG_FULL = Status.RESOURCE_EXHAUSTED.says(
         "{backlog_bytes} bytes wait for certification, and the limit is {maximum}",
         "retry once the blob store has caught up",

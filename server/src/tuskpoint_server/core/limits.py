@@ -75,6 +75,15 @@ class Limits:
     max_item_paths: int = 64
     max_item_path: int = 512
     default_items: int = 10
+    max_effect_result: int = 3 * MIB
+    max_thread_effects: int = 10_000
+    max_effect_key: int = 256
+    max_effect_name: int = 256
+    max_effect_digest: int = 64
+    max_effect_error: int = 1024
+    min_effect_timeout_s: int = 1
+    max_effect_timeout_s: int = 7 * 24 * 3600
+    default_effect_timeout_s: int = 60
 
 
 LIMITS = Limits()

@@ -12,8 +12,11 @@ from enum import IntEnum
 from .leases import Lease
 from .model import BlobLocation, CheckpointKey, Failure, Question
 
+EFFECTS, EFFECTS_END = "$effects/", "$effects0"
+"""Prefix of the threads of effects, and the first name after them: "0" follows "/"."""
+
 SNAPSHOTS, SNAPSHOTS_END = "$snapshot/", "$snapshot0"
-"""Prefix of the threads of snapshots, and the first name after them: "0" follows "/"."""
+"""Prefix of the threads of snapshots, and the first name after them."""
 
 STORES, STORES_END = "$store/", "$store0"
 """Prefix of the threads of stores, and the first name after them."""
@@ -25,6 +28,7 @@ INBOX, INBOX_END = "$inbox/", "$inbox0"
 """Prefix of the threads with the offers of hand-offs to an agent, and the first name after them."""
 
 RESERVED = (
+    (EFFECTS, EFFECTS_END),
     (INBOX, INBOX_END),
     (SNAPSHOTS, SNAPSHOTS_END),
     (STORES, STORES_END),
@@ -35,7 +39,7 @@ RESERVED = (
 
 def is_reserved(thread_id: str) -> bool:
     """Return whether only the server may use a thread's name."""
-    return thread_id.startswith((INBOX, SNAPSHOTS, STORES, TRAIL))
+    return thread_id.startswith((EFFECTS, INBOX, SNAPSHOTS, STORES, TRAIL))
 
 
 def keeps_records(thread_id: str) -> bool:
@@ -103,6 +107,7 @@ class EventKind(IntEnum):
     RECOVERED = 9
     CERTIFIED = 10
     PROGRESS = 11
+    EFFECT_CHANGED = 12
     LEASE_CHANGED = 13
 
 

@@ -29,6 +29,7 @@ from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.effect_service_pb2_grpc import EffectServiceStub
 from tuskpoint.v1.handoff_service_pb2_grpc import HandoffServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server.archive.formats.segment_reading import decode_segment
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
+    from tuskpoint.v1.effect_service_pb2_grpc import EffectServiceAsyncStub
     from tuskpoint.v1.handoff_service_pb2_grpc import HandoffServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
@@ -60,6 +62,7 @@ class Side:
     threads: ThreadServiceAsyncStub
     handoffs: HandoffServiceAsyncStub
     admin: AdminServiceAsyncStub
+    effects: EffectServiceAsyncStub
 
     @classmethod
     def at(cls, channel: grpc.aio.Channel, data_dir: Path, blobs: Path) -> Side:
@@ -70,6 +73,7 @@ class Side:
             ThreadServiceStub(channel),
             HandoffServiceStub(channel),
             AdminServiceStub(channel),
+            EffectServiceStub(channel),
         )
 
     async def hand_off(self, checkpoint_id: str = SECOND, **fields: Any) -> pb.HandoffDescriptor:

@@ -9,6 +9,7 @@ import pytest
 from tests.kit.contract_files import FILES
 from tuskpoint.v1 import checkpoint_pb2, checkpoint_service_pb2
 from tuskpoint_server.api.checkpoints.servicer import CheckpointServicer
+from tuskpoint_server.api.effects import EffectServicer
 from tuskpoint_server.api.handoffs import HandoffServicer
 from tuskpoint_server.api.history import HistoryServicer
 from tuskpoint_server.api.messages import validation
@@ -26,6 +27,8 @@ REQUESTS: list[Any] = [
 REF = checkpoint_pb2.CheckpointRef(thread_id="t")
 ELSEWHERE = {"page_token", "recipient", "text"}
 """Fields checked elsewhere: when the token is opened, with the hand-off, and with the search."""
+ELSEWHERE |= {"key", "name", "owner", "idempotency_key", "error", "resolved_by"}
+"""Fields that the servicer of effects checks: `tests/integration/features/effects`."""
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=[request.name for request in REQUESTS])
@@ -42,7 +45,13 @@ def test_every_text_and_every_enum_of_a_request_is_checked(request_: Any) -> Non
 
 def test_extra_checks_name_existing_requests() -> None:
     names = {request.name for request in REQUESTS}
-    servicers = (CheckpointServicer, HandoffServicer, HistoryServicer, SearchServicer)
+    servicers = (
+        CheckpointServicer,
+        EffectServicer,
+        HandoffServicer,
+        HistoryServicer,
+        SearchServicer,
+    )
     for servicer in (*servicers, SnapshotServicer, ThreadServicer):
         assert servicer.checks.keys() <= names, servicer
     assert names >= validation._ID_REQUIRED

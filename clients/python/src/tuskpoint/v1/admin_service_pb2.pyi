@@ -31,7 +31,7 @@ class AcceptClockResponse(_message.Message):
     def __init__(self, accepted: _Optional[_Union[ClockJump, _Mapping]] = ...) -> None: ...
 
 class ServerLimits(_message.Message):
-    __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl", "max_state_bytes", "max_write_names_bytes", "event_ttl", "max_bundle_bytes", "max_search_text_bytes", "max_query_bytes", "max_search_results", "max_vector_dimension", "max_item_value_bytes", "max_item_key_bytes", "max_item_labels", "max_item_namespace_bytes")
+    __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl", "max_state_bytes", "max_write_names_bytes", "event_ttl", "max_bundle_bytes", "max_search_text_bytes", "max_query_bytes", "max_search_results", "max_vector_dimension", "max_item_value_bytes", "max_item_key_bytes", "max_item_labels", "max_item_namespace_bytes", "max_effect_result_bytes", "max_thread_effects", "max_effect_key_bytes")
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_UNARY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,9 @@ class ServerLimits(_message.Message):
     MAX_ITEM_KEY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_ITEM_LABELS_FIELD_NUMBER: _ClassVar[int]
     MAX_ITEM_NAMESPACE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_EFFECT_RESULT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_THREAD_EFFECTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_EFFECT_KEY_BYTES_FIELD_NUMBER: _ClassVar[int]
     max_message_bytes: int
     max_unary_bytes: int
     max_chunk_bytes: int
@@ -82,7 +85,10 @@ class ServerLimits(_message.Message):
     max_item_key_bytes: int
     max_item_labels: int
     max_item_namespace_bytes: int
-    def __init__(self, max_message_bytes: _Optional[int] = ..., max_unary_bytes: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_value_bytes: _Optional[int] = ..., max_checkpoint_bytes: _Optional[int] = ..., max_metadata_bytes: _Optional[int] = ..., max_channels: _Optional[int] = ..., max_writes: _Optional[int] = ..., max_thread_id_bytes: _Optional[int] = ..., max_checkpoint_ns_bytes: _Optional[int] = ..., max_checkpoint_id_bytes: _Optional[int] = ..., early_write_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., request_id_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_state_bytes: _Optional[int] = ..., max_write_names_bytes: _Optional[int] = ..., event_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_bundle_bytes: _Optional[int] = ..., max_search_text_bytes: _Optional[int] = ..., max_query_bytes: _Optional[int] = ..., max_search_results: _Optional[int] = ..., max_vector_dimension: _Optional[int] = ..., max_item_value_bytes: _Optional[int] = ..., max_item_key_bytes: _Optional[int] = ..., max_item_labels: _Optional[int] = ..., max_item_namespace_bytes: _Optional[int] = ...) -> None: ...
+    max_effect_result_bytes: int
+    max_thread_effects: int
+    max_effect_key_bytes: int
+    def __init__(self, max_message_bytes: _Optional[int] = ..., max_unary_bytes: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_value_bytes: _Optional[int] = ..., max_checkpoint_bytes: _Optional[int] = ..., max_metadata_bytes: _Optional[int] = ..., max_channels: _Optional[int] = ..., max_writes: _Optional[int] = ..., max_thread_id_bytes: _Optional[int] = ..., max_checkpoint_ns_bytes: _Optional[int] = ..., max_checkpoint_id_bytes: _Optional[int] = ..., early_write_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., request_id_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_state_bytes: _Optional[int] = ..., max_write_names_bytes: _Optional[int] = ..., event_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_bundle_bytes: _Optional[int] = ..., max_search_text_bytes: _Optional[int] = ..., max_query_bytes: _Optional[int] = ..., max_search_results: _Optional[int] = ..., max_vector_dimension: _Optional[int] = ..., max_item_value_bytes: _Optional[int] = ..., max_item_key_bytes: _Optional[int] = ..., max_item_labels: _Optional[int] = ..., max_item_namespace_bytes: _Optional[int] = ..., max_effect_result_bytes: _Optional[int] = ..., max_thread_effects: _Optional[int] = ..., max_effect_key_bytes: _Optional[int] = ...) -> None: ...
 
 class GetServerInfoRequest(_message.Message):
     __slots__ = ()

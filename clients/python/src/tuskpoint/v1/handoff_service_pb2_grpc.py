@@ -158,7 +158,8 @@ class HandoffServiceServicer(object):
         `handoff_id`, or the offer was removed.
         * `FAILED_PRECONDITION` / `HANDOFF_CLOSED`: the offer was adopted or
         withdrawn, or has expired.
-        * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+        * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints or
+        effects.
         * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
         request.
         * `FAILED_PRECONDITION` / `SIGNATURE_REFUSED`: the signature is wrong, or
@@ -187,8 +188,8 @@ class HandoffServiceServicer(object):
         * `UNAVAILABLE` / `CERTIFICATION_FAILED`: the request asks for
         `DURABILITY_CERTIFIED`, and the change cannot be stored in the blob
         store. The change is journaled; the server retries.
-        * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers uses
-        the journal, too.
+        * `UNAVAILABLE` / `OLDER_SERVERS`: a server that does not know offers or
+        effects uses the journal, too.
         * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
         the change was stored.
         * `DATA_LOSS` / `JOURNAL_DAMAGED`: something other than the server changed

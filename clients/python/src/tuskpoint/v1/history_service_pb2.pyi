@@ -27,6 +27,7 @@ class EventKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EVENT_KIND_RECOVERED: _ClassVar[EventKind]
     EVENT_KIND_CERTIFIED: _ClassVar[EventKind]
     EVENT_KIND_PROGRESS: _ClassVar[EventKind]
+    EVENT_KIND_EFFECT_CHANGED: _ClassVar[EventKind]
     EVENT_KIND_LEASE_CHANGED: _ClassVar[EventKind]
 EVENT_KIND_UNSPECIFIED: EventKind
 EVENT_KIND_CHECKPOINT_SAVED: EventKind
@@ -40,6 +41,7 @@ EVENT_KIND_HANDED_OFF: EventKind
 EVENT_KIND_RECOVERED: EventKind
 EVENT_KIND_CERTIFIED: EventKind
 EVENT_KIND_PROGRESS: EventKind
+EVENT_KIND_EFFECT_CHANGED: EventKind
 EVENT_KIND_LEASE_CHANGED: EventKind
 
 class ReplayThreadRequest(_message.Message):

@@ -25,6 +25,12 @@ class PruneStrategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PRUNE_STRATEGY_KEEP_LATEST: _ClassVar[PruneStrategy]
     PRUNE_STRATEGY_DELETE_ALL: _ClassVar[PruneStrategy]
 
+class EffectsMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EFFECTS_MODE_UNSPECIFIED: _ClassVar[EffectsMode]
+    EFFECTS_MODE_COPY: _ClassVar[EffectsMode]
+    EFFECTS_MODE_ANSWER: _ClassVar[EffectsMode]
+
 class LineageKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     LINEAGE_KIND_UNSPECIFIED: _ClassVar[LineageKind]
@@ -51,6 +57,9 @@ THREAD_ORDER_LATEST: ThreadOrder
 PRUNE_STRATEGY_UNSPECIFIED: PruneStrategy
 PRUNE_STRATEGY_KEEP_LATEST: PruneStrategy
 PRUNE_STRATEGY_DELETE_ALL: PruneStrategy
+EFFECTS_MODE_UNSPECIFIED: EffectsMode
+EFFECTS_MODE_COPY: EffectsMode
+EFFECTS_MODE_ANSWER: EffectsMode
 LINEAGE_KIND_UNSPECIFIED: LineageKind
 LINEAGE_KIND_FORK: LineageKind
 LINEAGE_KIND_ADOPTION: LineageKind
@@ -272,16 +281,18 @@ class EraseThreadsResponse(_message.Message):
     def __init__(self, receipt: _Optional[bytes] = ..., signer: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class ForkThreadRequest(_message.Message):
-    __slots__ = ("ref", "new_thread_id", "request_id", "durability")
+    __slots__ = ("ref", "new_thread_id", "request_id", "durability", "effects")
     REF_FIELD_NUMBER: _ClassVar[int]
     NEW_THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    EFFECTS_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     new_thread_id: str
     request_id: str
     durability: _checkpoint_pb2.Durability
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., new_thread_id: _Optional[str] = ..., request_id: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+    effects: EffectsMode
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., new_thread_id: _Optional[str] = ..., request_id: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., effects: _Optional[_Union[EffectsMode, str]] = ...) -> None: ...
 
 class ForkThreadResponse(_message.Message):
     __slots__ = ("ref", "forked_from", "durability")

@@ -422,7 +422,8 @@ class ThreadServiceServicer(object):
         Errors, besides the common errors that `ErrorReason` lists:
 
         * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
-        * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+        * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints or
+        effects.
         * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
         request.
         * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
@@ -441,6 +442,9 @@ class ThreadServiceServicer(object):
         are sealed, and the reference to these bytes has no key.
         * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
         call needs and cannot be used now.
+        * `UNAVAILABLE` / `OLDER_SERVERS`: the request asks for
+        `EFFECTS_MODE_ANSWER`, and a server of an older version uses the journal,
+        too.
         * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
         the change was stored.
         """

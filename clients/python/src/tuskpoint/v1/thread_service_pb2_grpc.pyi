@@ -290,7 +290,8 @@ class ThreadServiceStub:
     Errors, besides the common errors that `ErrorReason` lists:
 
     * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
-    * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+    * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints or
+      effects.
     * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
       request.
     * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
@@ -309,6 +310,9 @@ class ThreadServiceStub:
       are sealed, and the reference to these bytes has no key.
     * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
       call needs and cannot be used now.
+    * `UNAVAILABLE` / `OLDER_SERVERS`: the request asks for
+      `EFFECTS_MODE_ANSWER`, and a server of an older version uses the journal,
+      too.
     * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
       the change was stored.
     """
@@ -686,7 +690,8 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     Errors, besides the common errors that `ErrorReason` lists:
 
     * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
-    * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+    * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints or
+      effects.
     * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
       request.
     * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
@@ -705,6 +710,9 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
       are sealed, and the reference to these bytes has no key.
     * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
       call needs and cannot be used now.
+    * `UNAVAILABLE` / `OLDER_SERVERS`: the request asks for
+      `EFFECTS_MODE_ANSWER`, and a server of an older version uses the journal,
+      too.
     * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
       the change was stored.
     """
@@ -1145,7 +1153,8 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors, besides the common errors that `ErrorReason` lists:
 
         * `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`: the checkpoint does not exist.
-        * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints.
+        * `ALREADY_EXISTS` / `THREAD_EXISTS`: the new thread has checkpoints or
+          effects.
         * `ALREADY_EXISTS` / `REQUEST_ID_REUSED`: `request_id` belongs to another
           request.
         * `FAILED_PRECONDITION` / `CHECKPOINT_MISSING`: the new thread was deleted
@@ -1164,6 +1173,9 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
           are sealed, and the reference to these bytes has no key.
         * `UNAVAILABLE` / `BLOB_UNAVAILABLE`: the blob store holds values that the
           call needs and cannot be used now.
+        * `UNAVAILABLE` / `OLDER_SERVERS`: the request asks for
+          `EFFECTS_MODE_ANSWER`, and a server of an older version uses the journal,
+          too.
         * `UNAVAILABLE` / `OUTCOME_UNKNOWN`: the database did not confirm whether
           the change was stored.
         """

@@ -24,6 +24,10 @@ _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
         " DeleteRuns ForkThread RollbackThread",
         (Scope.ADMIN,): "EraseThreads",
     },
+    "EffectService": {
+        (Scope.READ,): "GetEffect ListEffects",
+        (Scope.WRITE,): "BeginEffect CompleteEffect FailEffect ResolveEffect",
+    },
     "HistoryService": {(Scope.READ,): "ReplayThread WatchThread"},
     "HandoffService": {
         (Scope.READ,): "ListHandoffs WatchHandoffs",

@@ -11,6 +11,7 @@ from google.protobuf import duration_pb2
 
 from tuskpoint.v1 import thread_service_pb2 as thread_pb
 
+from ...core.effects.records import EffectsMode
 from ...core.errors import Reason, Refusal
 from ...core.limits import LIMITS
 from ...core.threads import PruneStrategy, ThreadState
@@ -179,7 +180,8 @@ class ThreadServicer:
 
     async def ForkThread(self, request: thread_pb.ForkThreadRequest, call: Call) -> Fields:
         arguments = (key(request.ref), request.new_thread_id, request.request_id)
-        new_key = await self._branches.fork(call.tenant, *arguments, call.wanted)
+        mode = EffectsMode(request.effects or EffectsMode.COPY)
+        new_key = await self._branches.fork(call.tenant, *arguments, call.wanted, mode)
         forked_from = f"{request.ref.thread_id}:{new_key.checkpoint_id}"
         return {"ref": ref(new_key), "forked_from": forked_from}
 

@@ -27,6 +27,7 @@ from ...core.state import (
     parse_metadata,
 )
 from ...core.values import Encoding
+from . import bundled_effects
 from .segment_reading import decode_segment, whole_value
 from .segments import Segment, SegmentCheckpoint, SegmentValue, SegmentWrite, encode_segment
 
@@ -52,7 +53,8 @@ class Closure:
     """A checkpoint with everything that its next run needs.
 
     `segment` has the rows of the checkpoint and of the current checkpoints of its subgraphs, by
-    namespace and ID, and all of their values, whole. `seq` is the last change of the thread at the
+    namespace and ID, then the effects that belong to it (`bundled_effects`), and all of their
+    values, whole. `seq` is the last change of the thread at the
     time of reading; 0 for rows from elsewhere.
     """
 
@@ -192,7 +194,10 @@ def segment_problem(segment: Segment) -> str:
 
 def _problems(segment: Segment) -> Iterator[str]:
     yield from _texts(segment, (("thread_id", "thread_id", LIMITS.max_thread_id, True),))
+    yield from bundled_effects.problems(filter(bundled_effects.is_effect, segment.checkpoints))
     for checkpoint in segment.checkpoints:
+        if bundled_effects.is_effect(checkpoint):
+            continue
         for problem in _checkpoint_problems(checkpoint):
             yield problem and f"checkpoint '{checkpoint.checkpoint_id}': {problem}"
     names: defaultdict[tuple[str, str], int] = defaultdict(int)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
+from ...core.effects.records import effects_of
 from ...core.errors import Reason, Refusal
 from ...core.model import NO_LINEAGE, CheckpointKey, Lineage, SaveOutcome, Value
 from ...core.state import delta_channels, encode_names, parse_metadata
-from ...core.threads import EventKind, is_reserved, judge_state
+from ...core.threads import EFFECTS, EventKind, is_reserved, judge_state
 from ...core.values import compress
 from ...journal.database.binding import binder_of
 from ...journal.database.pending_writes import StoredWrite
@@ -211,9 +212,13 @@ def begin(
 ) -> ThreadCacheEntry:
     """Return a thread that starts now, in the given family or in a new one.
 
-    A thread that has checkpoints is refused (`THREAD_EXISTS`).
+    A thread that has checkpoints or effects is refused (`THREAD_EXISTS`).
     """
     log = batch.find(tenant, target)
+    if not target.startswith(EFFECTS) and (log is None or not log.row.deleted):
+        effects = batch.find(tenant, effects_of(target))
+        if effects is not None and is_taken(batch.connection, effects.row.number):
+            raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
     if log is None:
         log = batch.begin(tenant, target, family)
     else:

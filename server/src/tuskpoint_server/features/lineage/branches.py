@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...archive.archive import Archive
+from ...core.effects.records import EffectsMode, and_effects
 from ...core.errors import Reason, Refusal
 from ...core.limits import LIMITS
 from ...core.lineage import LineageTree
@@ -42,18 +43,25 @@ class Branches:
         copy = partial(self._lineage.copy_thread, tenant, source, target, request_id)
         copied = await self._completer.supplied(tenant, copy)
         self._checkpoints.keyframes.share(tenant, source, target)
-        await reach(self._archive, tenant, wanted, {target}.__contains__)
+        await reach(self._archive, tenant, wanted, and_effects([target]))
         return copied
 
     async def fork(
-        self, tenant: str, key: CheckpointKey, target: str, request_id: str, wanted: Durability
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        target: str,
+        request_id: str,
+        wanted: Durability,
+        mode: EffectsMode = EffectsMode.COPY,
     ) -> CheckpointKey:
         """Create a thread that starts with a checkpoint; an empty ID means the latest."""
         self._archive.backlog(tenant).admit()
-        fork = partial(self._lineage.fork, tenant, key, target, request_id)
+        fork = partial(self._lineage.fork, tenant, key, target, request_id, mode=mode)
         saved = await self._completer.supplied(tenant, fork)
         self._checkpoints.keyframes.share(tenant, key.thread_id, saved.key.thread_id)
         await reach(self._archive, tenant, wanted, saved)
+        await reach(self._archive, tenant, wanted, and_effects([saved.key.thread_id]))
         return saved.key
 
     async def rollback(

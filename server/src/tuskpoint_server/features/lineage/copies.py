@@ -121,7 +121,7 @@ def closure(
             for checkpoint in stored_checkpoints
         )
     )
-    values = _gather(connection, thread, stored_checkpoints, digests, supplied, written)
+    values = gather(connection, thread, stored_checkpoints, digests, supplied, written)
     segment = Segment(
         *(key.thread_id, 0, 0, 0, 0),
         checkpoints=tuple(map(of_stored, stored_checkpoints)),
@@ -168,13 +168,13 @@ def bring_values(
     ]
     all_digests = frozenset[bytes]().union(*digest_sets)
     missing = all_digests - contents.present_digests(connection, family, all_digests)
-    values = _gather(connection, at, new_checkpoints, missing, supplied, written)
+    values = gather(connection, at, new_checkpoints, missing, supplied, written)
     packed = {digest: stored_value(digest, value) for digest, value in values.items()}
     for checkpoint, digests in zip(new_checkpoints, digest_sets, strict=True):
         checkpoint.values = [packed[digest] for digest in sorted(digests & packed.keys())]
 
 
-def _gather(
+def gather(
     connection: Connection,
     thread: ThreadRow,
     stored_checkpoints: Sequence[StoredCheckpoint],

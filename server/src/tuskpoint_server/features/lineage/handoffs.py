@@ -13,6 +13,7 @@ from typing import Any
 from ...archive.archive import Archive
 from ...archive.formats.bundles import Closure
 from ...core import model
+from ...core.effects.records import and_effects
 from ...core.errors import Reason, Refusal, Status, checkpoint_not_found
 from ...core.limits import MIB
 from ...core.lineage import Descriptor, decode_offered, encode_descriptor, entry_summary
@@ -280,6 +281,7 @@ class Handoffs:
         if descriptor is not None:  # the close of the offer must not be lost alone
             inbox = inbox_of(descriptor.to_agent)
             await reach(self._archive, tenant, durability, {inbox}.__contains__)
+        await reach(self._archive, tenant, durability, and_effects([saved.key.thread_id]))
         loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)
         certified = loaded is not None and loaded.entry.certified
         blob_id = loaded.entry.segments[0].blob_id if loaded and certified else ""

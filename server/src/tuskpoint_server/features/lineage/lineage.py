@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from functools import partial
 
 from sqlalchemy import Connection, bindparam, select
 
 from ...archive.formats.bundles import Closure
-from ...archive.formats.segments import SegmentCheckpoint
 from ...archive.rows import stored
 from ...archive.rows.stored import StoredCheckpoint, live_thread, named_place, stored_value
+from ...core.effects.records import EffectsMode
 from ...core.errors import Reason, Refusal, checkpoint_not_found
 from ...core.lineage import (
     LineageTree,
-    empty_rollback_metadata,
-    mint_next_checkpoint_id,
-    rollback_frame,
-    rollback_metadata,
-    rollback_summary,
 )
 from ...core.model import CheckpointKey, Lineage, SaveOutcome, Value
 from ...core.offers import Offer
-from ...core.state import decode_channels, decode_state, encode_state
 from ...core.threads import EventKind
 from ...journal.database.database import Database
 from ...journal.database.pending_writes import StoredWrite
 from ...journal.database.thread_rows import (
     Place,
-    ThreadCacheEntry,
-    ThreadRow,
     find_thread,
-    greatest_id,
 )
 from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.sql.schema import writes
@@ -41,11 +32,13 @@ from ...journal.sql.statements import Statement, in_lists
 from ...journal.values.contents import referred_digests
 from ..checkpoints.missing_values import NOTHING, SuppliedValues, size_of
 from ..checkpoints.save import check_head
-from ..inbox.offer_rows import LAYOUT, OFFERS, Claim, OfferRows
+from ..effects.records import LAYOUT, WHAT
+from ..inbox.offer_rows import OFFERS, Claim, OfferRows
 from ..leases.checking import check_lease
-from . import copies, descent, first_answers
+from . import carried_effects, copies, descent, first_answers
+from .carried_effects import names_with_effects
 from .first_answers import Request, decode_saved, encode_saved
-from .subgraphs import RootPath, stateful_namespaces
+from .rollback import roll_back
 
 ADOPT, COPY, FORK = "AdoptHandoff", "CopyThread", "ForkThread"
 ROLLBACK = "RollbackThread"
@@ -84,9 +77,12 @@ class LineageRows:
         Raises:
             Refusal: `LIMIT_EXCEEDED` if it exceeds a bundle; no values were read.
         """
-        return await self._database.query(
-            lambda connection: copies.closure(connection, tenant, key, supplied)
-        )
+
+        def read(connection: Connection) -> Closure | None:
+            closure = copies.closure(connection, tenant, key, supplied)
+            return carried_effects.with_effects(connection, tenant, closure, supplied)
+
+        return await self._database.query(read)
 
     async def lineage(self, tenant: str, thread_id: str, max_steps: int) -> LineageTree | None:
         """Return the steps to and from a thread; `None` if the thread does not exist."""
@@ -101,19 +97,30 @@ class LineageRows:
         target: str,
         request_id: str,
         supplied: SuppliedValues = NOTHING,
+        *,
+        mode: EffectsMode = EffectsMode.COPY,
     ) -> SaveOutcome:
         """Create a thread that starts with a checkpoint; an empty ID means the latest.
 
-        For an empty `target` the journal generates a name.
+        For an empty `target` the journal generates a name. `mode`: what the thread does with the
+        effects of its source.
 
         Raises:
-            Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
+            Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`, `OLDER_SERVERS`.
         """
         name = target or self._new_name()
         await self._database.query(partial(copies.check, tenant=tenant, key=key))
+        # Requests from before the modes have no mode in their fingerprint.
+        modes = () if mode is EffectsMode.COPY else (mode.name,)
+
+        def work(batch: UnitOfWork) -> SaveOutcome:
+            if mode is not EffectsMode.COPY:
+                self._database.require_layout(batch.connection, LAYOUT, WHAT)
+            return fork(batch, tenant, key, name, supplied, mode)
+
         return await self._saved(
-            first_answers.request(tenant, request_id, FORK, *astuple(key), target),
-            lambda batch: fork(batch, tenant, key, name, supplied),
+            first_answers.request(tenant, request_id, FORK, *astuple(key), target, *modes),
+            work,
             size_of(supplied),
         )
 
@@ -136,7 +143,7 @@ class LineageRows:
 
         def copy(batch: UnitOfWork) -> int:
             connection = batch.connection
-            batch.lock([(tenant, source), (tenant, target)])
+            batch.lock(names_with_effects(tenant, source, target))
             origin = live_thread(connection, tenant, source)
             if origin is None:
                 raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=source)
@@ -160,6 +167,8 @@ class LineageRows:
                 batch.put_write(log, place, write, seqs[place], write.early_us)
             log.early = bool(seqs)
             stored.end(batch, log, ("", ""))
+            effects = carried_effects.find(connection, origin, None)
+            carried_effects.carry(batch, log, [effects], supplied)
             return len(numbers)
 
         return await self._database.transact(
@@ -226,14 +235,18 @@ class LineageRows:
             Refusal: `THREAD_EXISTS`, `REQUEST_ID_REUSED`, `HANDOFF_NOT_FOUND`, `HANDOFF_CLOSED`,
                 `OLDER_SERVERS`.
         """
-        checkpoints = await asyncio.to_thread(_adoptable_checkpoints, closure)
+        all_checkpoints = await asyncio.to_thread(_adoptable_checkpoints, closure)
+        checkpoints, effects, mode = carried_effects.split(all_checkpoints)
         name, source = target or self._new_name(), closure.key
 
         def adopt(batch: UnitOfWork) -> SaveOutcome:
             # A bundle does not record whether search finds its thread. If this server has the
             # thread, its setting counts.
+            if effects:
+                self._database.require_layout(batch.connection, LAYOUT, WHAT)
             inboxes = [(tenant, claim.inbox)] if claim is not None else []
-            batch.lock([(tenant, source.thread_id), (tenant, name), *inboxes])
+            names = names_with_effects(tenant, name)
+            batch.lock([(tenant, source.thread_id), *names, *inboxes])
             offer = claim.take(batch, tenant) if claim is not None else None
             if offer is not None:
                 if offer.adopted is not None:
@@ -248,6 +261,7 @@ class LineageRows:
             place = (source.checkpoint_ns, source.checkpoint_id)
             lineage = Lineage(adopted_from=str(source))
             saved = stored.fill(batch, log, checkpoints, place, lineage)
+            carried_effects.adopt(batch, log, effects, mode)
             if claim is not None and offer is not None:
                 claim.close(batch, tenant, offer, saved)
             return saved
@@ -259,7 +273,7 @@ class LineageRows:
         return await self._saved(
             request,
             adopt,
-            sum(checkpoint.new_bytes for checkpoint in checkpoints),
+            sum(checkpoint.new_bytes for checkpoint in all_checkpoints),
         )
 
     async def adopted(
@@ -322,11 +336,16 @@ class LineageRows:
 
 
 def fork(
-    batch: UnitOfWork, tenant: str, key: CheckpointKey, target: str, supplied: SuppliedValues
+    batch: UnitOfWork,
+    tenant: str,
+    key: CheckpointKey,
+    target: str,
+    supplied: SuppliedValues,
+    mode: EffectsMode = EffectsMode.COPY,
 ) -> SaveOutcome:
     """Create a thread that starts with a checkpoint; see `LineageRows.fork`."""
     connection = batch.connection
-    batch.lock([(tenant, key.thread_id), (tenant, target)])
+    batch.lock(names_with_effects(tenant, key.thread_id, target))
     origin = live_thread(connection, tenant, key.thread_id)
     place = named_place(connection, origin, key) if origin is not None else None
     if origin is None or place is None:
@@ -335,118 +354,10 @@ def fork(
     numbers = copies.closure_numbers(connection, origin.number, place)
     [checkpoints] = copies.prepare(connection, [(origin, numbers)], supplied)
     reference = str(CheckpointKey(key.thread_id, *place))
-    return stored.fill(batch, log, checkpoints, place, Lineage(forked_from=reference))
-
-
-def roll_back(
-    batch: UnitOfWork,
-    log: ThreadCacheEntry,
-    at: ThreadRow,
-    place: Place,
-    supplied: SuppliedValues,
-    entropy: int,
-) -> SaveOutcome:
-    """Append a checkpoint with the state of an earlier checkpoint of the thread.
-
-    A root checkpoint is rolled back with the subgraphs that keep a state of their own: each gets a
-    checkpoint with its state after the runs before the earlier checkpoint. These checkpoints come
-    first, so that "the latest before the root's" finds them. All new checkpoints are the latest of
-    their namespaces, whose values are never evicted, so evicted values are restored.
-
-    The earlier checkpoints are in the thread `at`: the same thread, or a captured copy.
-
-    Raises:
-        Refusal: `INVALID_FIELD` if no ID can be minted.
-        ValuesEvictedError: The rollback needs evicted values.
-    """
-    batch.write_out()
-    connection = batch.connection
-    [target] = stored.read(connection, stored.numbers_of(connection, at.number, [place]))
-    earlier: dict[str, StoredCheckpoint | None] = {}
-    if not place[0]:
-        earlier = _followers(connection, log.row.number, at.number, target)
-    earlier[place[0]] = target
-    states = [checkpoint for checkpoint in earlier.values() if checkpoint is not None]
-    for checkpoint in states:
-        checkpoint.writes = []
-    copies.bring_values(connection, log.row.family, at, states, supplied, {})
-    # IDs above the greatest of their namespaces; the root's ID above all others.
-    last_id = ""
-    ids: dict[str, str] = {}
-    for namespace in earlier:
-        floor_id = max(batch.greatest(log, namespace), last_id)
-        last_id = mint_next_checkpoint_id(
-            batch.now_us, entropy, floor_id, field="ref.checkpoint_id"
-        )
-        ids[namespace] = last_id
-    for namespace, base in earlier.items():
-        root_id = "" if namespace == place[0] else last_id
-        new_checkpoint = _copy_state(batch, log, (namespace, ids[namespace]), base, root_id)
-        stored.insert_checkpoint(batch, log, new_checkpoint)
-    log.forget_checkpoints()
-    key = CheckpointKey(log.row.thread_id, place[0], last_id)
-    return SaveOutcome(key, log.row.seq, log.row.incarnation)
-
-
-def _followers(
-    connection: Connection, number: int, source_number: int, target: StoredCheckpoint
-) -> dict[str, StoredCheckpoint | None]:
-    """Return the stateful subgraphs that ran since the start of a root checkpoint.
-
-    Each has the checkpoint to roll back to; `None`: before its first run. A capture has that
-    checkpoint, even if the thread has lost it since.
-    """
-    namespaces = {
-        namespace
-        for thread in {number, source_number}
-        for namespace in stateful_namespaces(connection, thread)
-    }
-    path = RootPath(connection, source_number, target.known.parent_id)
-    earlier: dict[str, StoredCheckpoint | None] = {}
-    for namespace in sorted(namespaces):
-        checkpoint_id = path.left_at(namespace) if target.known.parent_id else ""
-        if checkpoint_id == greatest_id(connection, number, namespace):
-            continue
-        numbers = stored.numbers_of(connection, source_number, [(namespace, checkpoint_id)])
-        earlier[namespace] = stored.read(connection, numbers)[0] if numbers else None
-    return earlier
-
-
-def _copy_state(
-    batch: UnitOfWork,
-    log: ThreadCacheEntry,
-    place: Place,
-    earlier: StoredCheckpoint | None,
-    root_id: str,
-) -> StoredCheckpoint:
-    """Return a checkpoint with the state of an earlier one; `None`: the state before the first run.
-
-    `root_id` is for the metadata of a subgraph.
-    """
-    if earlier is None:
-        newest = batch.checkpoint(log, (place[0], batch.greatest(log, place[0])))
-        frame = decode_state(newest.state, {}).frame if newest is not None else b""
-        row = SegmentCheckpoint(
-            *(*place, 0, ""),
-            state=rollback_frame(frame, batch.now_us, empty=True),
-            metadata=empty_rollback_metadata(root_id),
-            created_us=batch.now_us,
-            summary="Rolled back to before its first run.",
-        )
-        return stored.of_segment(row)
-    origin = CheckpointKey(log.row.thread_id, *earlier.place)
-    checkpoint = earlier.known
-    frame = rollback_frame(decode_state(checkpoint.state, {}).frame, batch.now_us)
-    row = SegmentCheckpoint(
-        *(*place, 0, checkpoint.parent_id),
-        state=encode_state(frame, decode_channels(checkpoint.state)),
-        metadata=rollback_metadata(checkpoint.metadata, place[0], root_id),
-        created_us=batch.now_us,
-        summary=rollback_summary(origin, checkpoint.summary),
-        delta_base=earlier.delta_base or b"",
-        lineage=Lineage(rolled_back_from=str(origin)),
-    )
-    return replace(stored.of_segment(row), values=earlier.values)
+    saved = stored.fill(batch, log, checkpoints, place, Lineage(forked_from=reference))
+    effects = carried_effects.find(connection, origin, place, mode)
+    carried_effects.carry(batch, log, [effects], supplied, mode)
+    return saved
 
 
 def _adoption(
@@ -462,7 +373,9 @@ def _offer_adoption(tenant: str, handoff_id: str, target: str, request_id: str) 
 
 def _refuse_taken(connection: Connection, tenant: str, target: str) -> None:
     thread = find_thread(connection, tenant, target) if target else None
-    if thread is not None and stored.is_taken(connection, thread.number):
+    if (thread is not None and stored.is_taken(connection, thread.number)) or (
+        target and carried_effects.taken(connection, tenant, target)
+    ):
         raise Refusal(Reason.THREAD_EXISTS, thread_id=target)
 
 

@@ -34,10 +34,11 @@ from ...journal.sql.statements import Statement
 from ...journal.values.load import load
 from ..checkpoints.missing_values import NOTHING, SuppliedValues, size_of
 from ..leases.checking import check_lease
-from . import copies, first_answers
+from . import carried_effects, copies, first_answers
 from . import snapshot_state as kept
+from .carried_effects import names_with_effects
 from .first_answers import decode_saved, encode_saved
-from .lineage import roll_back
+from .rollback import roll_back
 from .snapshot_state import Snapshot
 
 CREATE, RESTORE = "CreateSnapshot", "RestoreSnapshot"
@@ -204,7 +205,7 @@ def _create(
 ) -> Snapshot:
     connection = batch.connection
     sources: list[tuple[ThreadRow, list[int]]] = []
-    batch.lock((tenant, thread_id) for thread_id in draft.thread_ids)
+    batch.lock(names_with_effects(tenant, *draft.thread_ids))
     for thread_id in draft.thread_ids:
         origin = live_thread(connection, tenant, thread_id)
         if origin is None or not origin.head_id:
@@ -233,7 +234,10 @@ def _create(
     for number, (member, (origin, _)) in enumerate(zip(members, sources, strict=True)):
         name = kept.member_thread_of(snapshot.snapshot_id, number)
         log = stored.begin_from(batch, tenant, name, origin)
-        stored.fill(batch, log, captured[number], ("", member.checkpoint_id))
+        place = ("", member.checkpoint_id)
+        stored.fill(batch, log, captured[number], place)
+        effects = carried_effects.find(connection, origin, place)
+        carried_effects.carry(batch, log, [effects], supplied)
     metadata, frame, contents = kept.encode(snapshot)
     values = [stored_value(value_digest(value), value) for value in contents.values()]
     channels = [
@@ -284,7 +288,7 @@ def _lock_members(
     members = _find_snapshot(connection, tenant, snapshot_id).members
     numbers = range(len(members))
     batch.lock((tenant, kept.member_thread_of(snapshot_id, number)) for number in numbers)
-    batch.lock((tenant, member.thread_id) for member in members)
+    batch.lock(names_with_effects(tenant, *(member.thread_id for member in members)))
     member_threads: list[ThreadRow] = []
     for number in numbers:
         thread = live_thread(connection, tenant, kept.member_thread_of(snapshot_id, number))
@@ -337,4 +341,9 @@ def _restore(
         log = stored.begin(batch, tenant, name, thread.family, member.agent_id, unsearchable=hidden)
         place, lineage = ("", member.checkpoint_id), Lineage(forked_from=str(member.key))
         restored.append(stored.fill(batch, log, member_checkpoints, place, lineage))
+        # Work that was done since the capture must not be repeated either.
+        effects = [carried_effects.find(connection, thread, None)]
+        if origin is not None and stored.numbers_of(connection, origin.number, [place]):
+            effects.append(carried_effects.find(connection, origin, place))
+        carried_effects.carry(batch, log, effects, supplied)
     return tuple(restored)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...archive.archive import Archive
+from ...core.effects.records import and_effects, effects_of
 from ...core.errors import no_snapshot, snapshot_not_found
 from ...core.model import CheckpointKey, Durability
 from ..checkpoints.completing import Completer, reach
@@ -85,7 +86,7 @@ class Snapshots:
         saved = await self._completer.supplied(tenant, restore)
         restored = tuple(outcome.key for outcome in saved)
         targets = {key.thread_id for key in restored}
-        await reach(self._archive, tenant, wanted, targets.__contains__)
+        await reach(self._archive, tenant, wanted, and_effects(targets))
         return restored
 
     async def delete(self, tenant: str, snapshot_id: str, wanted: Durability) -> bool:
@@ -98,4 +99,5 @@ class Snapshots:
 def _threads_of(snapshot_id: str) -> Callable[[str], bool]:
     """Return a predicate of threads that belong to a snapshot."""
     describing, members = thread_of(snapshot_id), member_threads_of(snapshot_id)
-    return lambda name: name == describing or name.startswith(members)
+    captured = effects_of(members)
+    return lambda name: name == describing or name.startswith((members, captured))

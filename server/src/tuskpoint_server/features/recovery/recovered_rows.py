@@ -21,7 +21,14 @@ from ...archive.rows.segment_index import add_uses
 from ...archive.rows.stored import StoredCheckpoint
 from ...core.items import keeps_items
 from ...core.model import CheckpointKey
-from ...core.threads import SNAPSHOTS, SNAPSHOTS_END, EventKind, ThreadState
+from ...core.threads import (
+    EFFECTS,
+    EFFECTS_END,
+    SNAPSHOTS,
+    SNAPSHOTS_END,
+    EventKind,
+    ThreadState,
+)
 from ...journal.database.pending_writes import StoredWrite
 from ...journal.database.thread_rows import Place, ThreadCacheEntry
 from ...journal.database.unit_of_work import UnitOfWork
@@ -95,6 +102,15 @@ _SNAPSHOT_THREADS = Statement(
         threads.c.tenant == bindparam("of_tenant"),
         threads.c.thread_id >= SNAPSHOTS,
         threads.c.thread_id < SNAPSHOTS_END,
+        threads.c.deleted.is_(False),
+    )
+)
+
+_EFFECT_THREADS = Statement(
+    select(threads.c.thread_id).where(
+        threads.c.tenant == bindparam("of_tenant"),
+        threads.c.thread_id >= EFFECTS,
+        threads.c.thread_id < EFFECTS_END,
         threads.c.deleted.is_(False),
     )
 )
@@ -207,6 +223,15 @@ def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
         deletion.drop(batch, log, end.lost)
         batch.write_out()
         batch.logs.forget(tenant, manifest.thread_id)
+
+
+def drop_stale_effects(batch: UnitOfWork, tenant: str) -> None:
+    """Delete the effects of deleted threads: their deletion may not be certified."""
+    rows = _EFFECT_THREADS.run(batch.connection, of_tenant=tenant).fetchall()
+    for (name,) in rows:
+        owner = batch.find(tenant, name.removeprefix(EFFECTS))
+        if owner is not None and owner.row.deleted:
+            deletion.delete_thread(batch, tenant, name)
 
 
 def snapshot_threads(connection: Connection, tenant: str) -> dict[str, str]:

@@ -216,6 +216,7 @@ class Recovery:
             )
         await self._keep_whole_snapshots()
         await self._database.transact(lambda batch: drop_stale(batch, self._tenant))
+        await self._database.transact(partial(filling.drop_stale_effects, tenant=self._tenant))
         return self._done
 
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation, root: bytes) -> None:

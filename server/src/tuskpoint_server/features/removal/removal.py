@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...archive.archive import Archive
+from ...core.effects.records import and_effects
 from ...core.errors import Reason, Refusal
 from ...core.model import Durability
 from ...core.threads import (
@@ -30,7 +31,7 @@ class Removal:
     async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> int:
         """Delete a thread."""
         count = await self._journal.delete_thread(tenant, thread_id)
-        await reach(self._archive, tenant, wanted, {thread_id}.__contains__)
+        await reach(self._archive, tenant, wanted, and_effects([thread_id]))
         return count
 
     async def set_retention(
@@ -80,7 +81,7 @@ class Removal:
         pruned = dict.fromkeys(thread_ids)
         for thread_id in pruned:
             count += await self._journal.prune_thread(tenant, thread_id, strategy)
-        await reach(self._archive, tenant, wanted, pruned.__contains__)
+        await reach(self._archive, tenant, wanted, and_effects(pruned))
         return count
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> int:

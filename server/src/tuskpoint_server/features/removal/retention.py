@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ...archive.archive import Archive
+from ...core.effects.records import effects_of
 from ...core.limits import LIMITS
 from ...keys.signing import Signer
 from ..checkpoints.checkpoint_rows import CheckpointRows
@@ -109,7 +110,7 @@ class Retention:
         names = dict.fromkeys(thread_ids)
         copies = await self._left(tenant, names)
         inboxes = await self._erasure.inboxes(tenant, names)
-        families = await self._erasure.families(tenant, names)
+        families = await self._erasure.families(tenant, [*names, *map(effects_of, names)])
         # Nothing is deleted if one of the threads is damaged.
         details = {name: await self._journal.thread(tenant, name) for name in names}
         erased = []
@@ -118,7 +119,8 @@ class Retention:
             count = await self._removal.delete_thread(tenant, name)
             erased.append({"thread_id": name, "incarnation": incarnation, "checkpoints": count})
         await self._erasure.purge(families)
-        await self._archive.certify_all(tenant, {*names, *inboxes}.__contains__)
+        all_names = {*names, *map(effects_of, names), *inboxes}
+        await self._archive.certify_all(tenant, all_names.__contains__)
         await self._archive.clear_cache()
         emptied = await self._erasure.empty_log()
         has_free_pages = await self._erasure.may_keep_removed()

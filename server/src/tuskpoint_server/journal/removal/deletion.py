@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as delete_from
 
-from ...core.threads import INBOX, INBOX_END, EventKind, ThreadState
+from ...core.threads import EFFECTS, INBOX, INBOX_END, EventKind, ThreadState
 from ..database.binding import EMPTY_SUM, add_hashes
 from ..database.pending_writes import StoredWrite
 from ..database.thread_rows import Place, ThreadCacheEntry
@@ -106,13 +106,19 @@ def record(batch: UnitOfWork, log: ThreadCacheEntry, seq: int, places: Iterable[
 
 
 def delete_thread(batch: UnitOfWork, tenant: str, thread_id: str) -> int:
-    """Delete a thread and end its incarnation, in one change; do nothing without a thread.
+    """Delete a thread with its effects and end its incarnation; do nothing without a thread.
 
     If the thread was deleted before, the writes that wait for its next incarnation are removed.
     """
+    has_effects = not thread_id.startswith(EFFECTS)
     if batch.is_shared:  # together with the inboxes that `end_incarnation` changes
         names = {thread_id, *offers_of(batch.connection, tenant, thread_id)}
+        names |= {EFFECTS + thread_id} if has_effects else set()
         batch.lock((tenant, name) for name in names)
+    if has_effects:
+        effects = batch.find_any(tenant, EFFECTS + thread_id)
+        if effects is not None and not effects.row.deleted:
+            delete_thread(batch, tenant, EFFECTS + thread_id)
     log = batch.find_any(tenant, thread_id)
     if log is None:
         return 0
