@@ -39,6 +39,9 @@ const (
 	// A checkpoint of a thread was handed off, and an agent may adopt the offer.
 	// Type `handoff.offered`.
 	WebhookEvent_WEBHOOK_EVENT_HANDOFF_OFFERED WebhookEvent = 4
+	// An attempt of an effect began and did not report, and its time is over, or
+	// it reported that it does not know. Type `effect.unknown`.
+	WebhookEvent_WEBHOOK_EVENT_EFFECT_UNKNOWN WebhookEvent = 5
 	// A caller ended the lease of another caller that drove a thread. Type
 	// `lease.taken_over`.
 	WebhookEvent_WEBHOOK_EVENT_LEASE_TAKEN_OVER WebhookEvent = 6
@@ -52,6 +55,7 @@ var (
 		2: "WEBHOOK_EVENT_THREAD_FAILED",
 		3: "WEBHOOK_EVENT_THREAD_CERTIFIED",
 		4: "WEBHOOK_EVENT_HANDOFF_OFFERED",
+		5: "WEBHOOK_EVENT_EFFECT_UNKNOWN",
 		6: "WEBHOOK_EVENT_LEASE_TAKEN_OVER",
 	}
 	WebhookEvent_value = map[string]int32{
@@ -60,6 +64,7 @@ var (
 		"WEBHOOK_EVENT_THREAD_FAILED":    2,
 		"WEBHOOK_EVENT_THREAD_CERTIFIED": 3,
 		"WEBHOOK_EVENT_HANDOFF_OFFERED":  4,
+		"WEBHOOK_EVENT_EFFECT_UNKNOWN":   5,
 		"WEBHOOK_EVENT_LEASE_TAKEN_OVER": 6,
 	}
 )
@@ -807,13 +812,14 @@ const file_tuskpoint_v1_webhook_service_proto_rawDesc = "" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\rR\x06status\x12\x18\n" +
 	"\aproblem\x18\x03 \x01(\tR\aproblem\x125\n" +
-	"\bduration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bduration*\xdb\x01\n" +
+	"\bduration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\bduration*\xfd\x01\n" +
 	"\fWebhookEvent\x12\x1d\n" +
 	"\x19WEBHOOK_EVENT_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cWEBHOOK_EVENT_THREAD_WAITING\x10\x01\x12\x1f\n" +
 	"\x1bWEBHOOK_EVENT_THREAD_FAILED\x10\x02\x12\"\n" +
 	"\x1eWEBHOOK_EVENT_THREAD_CERTIFIED\x10\x03\x12!\n" +
-	"\x1dWEBHOOK_EVENT_HANDOFF_OFFERED\x10\x04\x12\"\n" +
+	"\x1dWEBHOOK_EVENT_HANDOFF_OFFERED\x10\x04\x12 \n" +
+	"\x1cWEBHOOK_EVENT_EFFECT_UNKNOWN\x10\x05\x12\"\n" +
 	"\x1eWEBHOOK_EVENT_LEASE_TAKEN_OVER\x10\x062\xf8\x02\n" +
 	"\x0eWebhookService\x12U\n" +
 	"\fListWebhooks\x12!.tuskpoint.v1.ListWebhooksRequest\x1a\".tuskpoint.v1.ListWebhooksResponse\x12[\n" +

@@ -202,7 +202,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             signers=signer.public,
             identities=identities,
         )
-        deliveries = DeliveryRows(journal)
+        deliveries, effects = DeliveryRows(journal), EffectRows(journal)
         sender = _sender(admin.version) if hooks is not None else None
         contract = services(
             Checkpoints(rows, archive, completer),
@@ -217,7 +217,7 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
             Inbox(offers, archive),
             Search(engine),
             Store(items, archive, engine),
-            Effects(EffectRows(journal), rows, archive, completer, journal.journal_id),
+            Effects(effects, rows, archive, completer, journal.journal_id),
             admin,
             trail,
             Webhooks(deliveries, journal.subscriptions, sender),
@@ -251,7 +251,9 @@ async def running_server(config: Config) -> AsyncIterator[rpc.Server]:
         ]
         if sender is not None:
             duties.append(
-                partial(_background_work, _posting(journal, deliveries, rows, offers, sender))
+                partial(
+                    _background_work, _posting(journal, deliveries, rows, offers, effects, sender)
+                )
             )
         if engine is not None:
             duties.append(engine.leading)
@@ -318,13 +320,16 @@ def _posting(
     deliveries: DeliveryRows,
     rows: CheckpointRows,
     offers: OfferRows,
+    effects: EffectRows,
     sender: Sender,
 ) -> Callable[[], Coroutine[object, object, None]]:
     """Return the work that posts events to webhooks."""
     from ..features.webhooks.posting import WebhookPoster
 
     listen_all = journal.waiters.subscribe
-    return WebhookPoster(deliveries, rows, offers, journal.subscriptions, sender, listen_all).run
+    return WebhookPoster(
+        deliveries, rows, offers, effects, journal.subscriptions, sender, listen_all
+    ).run
 
 
 def _use_webhooks(journal: Database, file: WebhookFile) -> None:

@@ -18,6 +18,7 @@ class WebhookEvent(IntEnum):
     THREAD_FAILED = 2
     THREAD_CERTIFIED = 3
     HANDOFF_OFFERED = 4
+    EFFECT_UNKNOWN = 5
     LEASE_TAKEN_OVER = 6
 
     @property

@@ -18,9 +18,11 @@ from tests.kit.servers.processes import ServerProcess
 from tests.kit.servers.webhook_receiver import Post, Receiver, receiving
 from tuskpoint.aio import AsyncClient
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1 import effect_service_pb2 as epb
 from tuskpoint.v1 import thread_service_pb2 as tpb
 from tuskpoint.v1 import value_pb2
 from tuskpoint.v1 import webhook_service_pb2 as wpb
+from tuskpoint.v1.effect_service_pb2_grpc import EffectServiceStub
 from tuskpoint.v1.webhook_service_pb2_grpc import WebhookServiceStub
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.features.webhooks import posting, sending
@@ -37,7 +39,8 @@ SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 OLD_SECRET = "whsec_" + base64.b64encode(b"o" * 24).decode()
 SEED = b"s" * 32
 ALL_EVENTS = (
-    '["thread.waiting", "thread.failed", "thread.certified", "handoff.offered", "lease.taken_over"]'
+    '["thread.waiting", "thread.failed", "thread.certified", "handoff.offered", "lease.taken_over",'
+    ' "effect.unknown"]'
 )
 
 
@@ -169,6 +172,29 @@ async def test_an_offer_and_a_take_over_are_posted(
         posts = await receiver.wait_for(2)
         assert posts[1].content["type"] == "lease.taken_over"
         assert posts[1].content["data"]["lease"] == {"owner": "two"}
+
+
+async def test_an_unknown_effect_is_posted_when_its_time_is_over(
+    grpc_channel: grpc.aio.Channel, checkpoints: CheckpointServiceAsyncStub, receiver: Receiver
+) -> None:
+    effects = EffectServiceStub(grpc_channel)
+    for key in ("charge", "mail"):
+        begun = await effects.BeginEffect(
+            epb.BeginEffectRequest(
+                thread_id="t", key=key, request_id=key, owner="worker-7", timeout={"seconds": 1}
+            )
+        )
+        assert begun.run
+    await effects.CompleteEffect(
+        epb.CompleteEffectRequest(
+            thread_id="t", key="mail", idempotency_key=begun.effect.idempotency_key
+        )
+    )
+    await ask(checkpoints, "t", "Publish?")  # the effects hold it up for no time
+    posts = await receiver.wait_for(2)
+    assert [post.content["type"] for post in posts] == ["thread.waiting", "effect.unknown"]
+    effect = posts[1].content["data"]["effect"]
+    assert (effect["key"], effect["attempt"], effect["owner"]) == ("charge", 1, "worker-7")
 
 
 async def test_events_of_a_thread_stay_in_order_while_the_receiver_fails(

@@ -18,12 +18,14 @@ class WebhookEvent(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WEBHOOK_EVENT_THREAD_FAILED: _ClassVar[WebhookEvent]
     WEBHOOK_EVENT_THREAD_CERTIFIED: _ClassVar[WebhookEvent]
     WEBHOOK_EVENT_HANDOFF_OFFERED: _ClassVar[WebhookEvent]
+    WEBHOOK_EVENT_EFFECT_UNKNOWN: _ClassVar[WebhookEvent]
     WEBHOOK_EVENT_LEASE_TAKEN_OVER: _ClassVar[WebhookEvent]
 WEBHOOK_EVENT_UNSPECIFIED: WebhookEvent
 WEBHOOK_EVENT_THREAD_WAITING: WebhookEvent
 WEBHOOK_EVENT_THREAD_FAILED: WebhookEvent
 WEBHOOK_EVENT_THREAD_CERTIFIED: WebhookEvent
 WEBHOOK_EVENT_HANDOFF_OFFERED: WebhookEvent
+WEBHOOK_EVENT_EFFECT_UNKNOWN: WebhookEvent
 WEBHOOK_EVENT_LEASE_TAKEN_OVER: WebhookEvent
 
 class Webhook(_message.Message):

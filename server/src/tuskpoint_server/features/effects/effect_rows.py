@@ -31,6 +31,7 @@ from ...core.errors import Reason, Refusal, checkpoint_missing
 from ...core.leases import check_change
 from ...core.limits import LIMITS
 from ...core.threads import EventKind
+from ...core.webhooks import WebhookEvent
 from ...journal.database.database import Database
 from ...journal.database.thread_rows import (
     CachedCheckpoint,
@@ -364,6 +365,10 @@ def _put(
         if is_new:  # otherwise no catalog would record a thread without checkpoints
             log.row.settings_seq = seq
         effects.put(record, before, state, value)
+        if record.state is EffectState.RUNNING:
+            event, place = WebhookEvent.EFFECT_UNKNOWN, ("", record.key)
+            due_us = record.end_us or record.expire_us
+            batch.outbox.add(log.row, event, batch.now_us, place, due_us=due_us)
         before = effects.find(record.key)
     if before is None:
         raise LookupError(f"effect {record.key!r} was decided and is not stored")

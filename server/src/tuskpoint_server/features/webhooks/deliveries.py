@@ -35,6 +35,8 @@ _FIRST = ~exists().where(
     _earlier.webhook == _of.webhook,
     _earlier.number < _of.number,
     _earlier.parked.is_(False),
+    # An event that may become true later holds up no event that is true now.
+    or_(_earlier.attempts > 0, _earlier.due_us <= bindparam("now_us")),
 )
 _DUE = Statement(
     select(*_FIELDS)

@@ -10,6 +10,7 @@ import json
 from datetime import UTC, datetime
 from urllib.parse import quote
 
+from ...core.effects.records import EffectRecord
 from ...core.offers import Offer
 from ...core.threads import Thread
 from ...core.webhooks import WebhookEvent
@@ -22,12 +23,16 @@ def message_id(journal_id: str, number: int) -> str:
 
 
 def payload(
-    delivery: Delivery, thread: Thread, console_url: str, offer: Offer | None = None
+    delivery: Delivery,
+    thread: Thread,
+    console_url: str,
+    offer: Offer | None = None,
+    effect: EffectRecord | None = None,
 ) -> bytes:
     """Return the payload of an event: a JSON object with `type`, `timestamp` and `data`.
 
     `console_url` is the address of the console; without it the payload has no link. `offer` is the
-    offer of a hand-off.
+    offer of a hand-off, and `effect` the unknown effect.
     """
     data: dict[str, object] = {
         "tenant": delivery.tenant,
@@ -40,6 +45,15 @@ def payload(
             "handoff_id": offer.handoff_id,
             "to_agent": offer.to_agent,
             "state": offer.state.name.lower(),
+        }
+    elif effect is not None:
+        data["effect"] = {
+            "key": effect.key,
+            "name": effect.name,
+            "attempt": effect.attempt,
+            "owner": effect.owner,
+            "idempotency_key": effect.idempotency_key,
+            "attempt_time": _time(effect.attempt_us),
         }
     elif delivery.checkpoint_id:
         data["checkpoint_id"] = delivery.checkpoint_id
@@ -69,6 +83,10 @@ def test_payload(tenant: str, now_us: int) -> bytes:
 
 
 def _encoded(kind: str, time_us: int, data: dict[str, object]) -> bytes:
-    time = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="microseconds")
-    content = {"type": kind, "timestamp": time.replace("+00:00", "Z"), "data": data}
+    content = {"type": kind, "timestamp": _time(time_us), "data": data}
     return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _time(time_us: int) -> str:
+    time = datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="microseconds")
+    return time.replace("+00:00", "Z")

@@ -7,12 +7,14 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
+from ...core.effects.records import EffectState
 from ...core.errors import Reason, Refusal
 from ...core.pacing import doubled_pause
 from ...core.webhooks import Subscriptions, Webhook, WebhookEvent
 from ...journal.database.database import Waiter
 from ...journal.failpoints import failpoint
 from ..checkpoints.checkpoint_rows import CheckpointRows
+from ..effects.effect_rows import EffectRows
 from ..inbox.offer_rows import OfferRows
 from .attempts import Attempt
 from .deliveries import DAY_US, Delivery, DeliveryRows
@@ -26,6 +28,7 @@ GATHER_S = 0.1  # least time between two looks for events
 _LOOK_S = 15.0  # longest time between two looks: another server may have made an event
 _AFTER_TROUBLE_S = 5.0
 _MILLION = 1_000_000
+_GONE = (Reason.HANDOFF_NOT_FOUND, Reason.EFFECT_NOT_FOUND, Reason.THREAD_NOT_FOUND)
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ class WebhookPoster:
         rows: DeliveryRows,
         threads: CheckpointRows,
         offers: OfferRows,
+        effects: EffectRows,
         subscriptions: Subscriptions,
         sender: Sender,
         listen: Callable[[], AbstractContextManager[Waiter]],
@@ -45,6 +49,7 @@ class WebhookPoster:
         self._rows = rows
         self._threads = threads
         self._offers = offers
+        self._effects = effects
         self._subscriptions = subscriptions
         self._sender = sender
         self._listen = listen
@@ -115,7 +120,7 @@ class WebhookPoster:
         try:
             body = await self._payload(delivery)
         except Refusal as refusal:
-            if refusal.reason is Reason.HANDOFF_NOT_FOUND:  # removed since, and the event is void
+            if refusal.reason in _GONE:  # removed since, and the event is void
                 await self._rows.accepted(delivery.number)
                 return
             if refusal.reason is not Reason.JOURNAL_DAMAGED:
@@ -136,15 +141,24 @@ class WebhookPoster:
             await self._failed(hook, delivery, attempt)
 
     async def _payload(self, delivery: Delivery) -> bytes | None:
-        """Return the payload of an event; `None` if the event is void: its thread was deleted."""
+        """Return the payload of an event; `None` if the event is void.
+
+        An event is void if its thread was deleted, or its effect is not unknown.
+        """
         detail = await self._threads.thread(delivery.tenant, delivery.thread_id)
         if detail is None:
             return None
-        offer = None
+        offer = effect = None
         if delivery.event is WebhookEvent.HANDOFF_OFFERED:
             offer = await self._offers.find(delivery.tenant, delivery.checkpoint_id)
             offer = offer.at(self._rows.now_us())
-        return payload(delivery, detail.thread, self._subscriptions.console_url, offer)
+        if delivery.event is WebhookEvent.EFFECT_UNKNOWN:
+            names = (delivery.tenant, delivery.thread_id, delivery.checkpoint_id)
+            shown = await self._effects.get(*names)
+            if shown.state is not EffectState.UNKNOWN:
+                return None
+            effect = shown.record
+        return payload(delivery, detail.thread, self._subscriptions.console_url, offer, effect)
 
     async def _failed(self, hook: Webhook, delivery: Delivery, attempt: Attempt) -> None:
         pause_s = doubled_pause(FIRST_RETRY_S, LONGEST_RETRY_S, delivery.attempts + 1)

@@ -40,18 +40,21 @@ class Outbox:
         place: Place = ("", ""),
         *,
         agent_id: str | None = None,
+        due_us: int | None = None,
     ) -> None:
         """Add an event of a user's thread, for each webhook that wants the event.
 
-        `place` has the checkpoint or the offer of the event. `agent_id` is the agent that the event
-        is for; by default the agent of the thread.
+        `place` has the checkpoint, the offer or the key of the effect of the event. `agent_id` is
+        the agent that the event is for; by default the agent of the thread. `due_us` is the time
+        before which the event is not posted; by default now.
         """
         if not self.subscriptions.webhooks or is_reserved(row.thread_id):
             return
         agent_id = row.agent_id if agent_id is None else agent_id
         for webhook in self.subscriptions.names(row.tenant, agent_id, event):
             change = (row.tenant, webhook, row.number, int(event), row.seq, *place)
-            self._rows.append((*change, now_us, now_us, 0, False, ""))
+            times = (now_us, now_us if due_us is None else due_us)
+            self._rows.append((*change, *times, 0, False, ""))
 
     def write_out(self, connection: Connection) -> None:
         """Write the events so far."""
