@@ -126,7 +126,7 @@ async def test_a_question_and_a_failure_are_posted_signed(
         "checkpoint_id": FIRST,
         "is_latest": True,
         "question": {"interrupt_id": "i1", "node": "", "text": "Publish?"},
-        "url": "https://console.example.com/#/threads/t%2F1",
+        "url": "https://console.example.com/thread?id=t%2F1",
     }
     failure = value_pb2.Value(type="json", data=b'"PaymentRefused: card 42"')
     await checkpoints.SaveWrites(

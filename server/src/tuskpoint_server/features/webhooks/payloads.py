@@ -7,8 +7,9 @@ erasure of a thread leaves nothing of its content there.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from ...core.effects.records import EffectRecord
 from ...core.offers import Offer
@@ -73,8 +74,16 @@ def payload(
     if delivery.event is WebhookEvent.LEASE_TAKEN_OVER and thread.lease is not None:
         data["lease"] = {"owner": thread.lease.owner}
     if console_url:
-        data["url"] = f"{console_url}#/threads/{quote(delivery.thread_id, safe='')}"
+        data["url"] = f"{console_url.rstrip('/')}/thread?{urlencode(_page(data))}"
     return _encoded(delivery.event.type, delivery.created_us, data)
+
+
+def _page(data: Mapping[str, object]) -> dict[str, object]:
+    """Return the parameters of the console's page: of the thread, or of an earlier checkpoint."""
+    parameters = {"id": data["thread_id"]}
+    if data.get("is_latest") is False:
+        parameters["checkpoint"] = data["checkpoint_id"]
+    return parameters
 
 
 def test_payload(tenant: str, now_us: int) -> bytes:
