@@ -18,10 +18,10 @@ from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.lineage import Descriptor, decode_offered, encode_descriptor
 from tuskpoint_server.core.model import BlobLocation, SaveOutcome
-from tuskpoint_server.core.offers import KEPT_US, HandoffState, Offer, inbox_of
 from tuskpoint_server.features.checkpoints.listed_threads import ThreadQuery
 from tuskpoint_server.features.inbox.inbox import Inbox
 from tuskpoint_server.features.inbox.offer_rows import Claim, OfferQuery, drop_stale
+from tuskpoint_server.features.inbox.offers import KEPT_US, HandoffState, Offer, inbox_of
 from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.handoff_rows import OfferDraft
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
@@ -58,11 +58,20 @@ async def adopt(
     journal: Journal, handoff_id: str, target: str = "", request_id: str = ""
 ) -> SaveOutcome:
     """Adopt an offer as the service does, without the fetch of the bundle."""
-    found = await journal.lineage.offered(TENANT, handoff_id, target, request_id)
-    if isinstance(found, SaveOutcome):
-        return found
-    assert found.descriptor is not None
-    return await claim(journal, Claim(found.descriptor, request_id, found), target)
+    offer, first = await journal.lineage.offered(TENANT, handoff_id, target, request_id)
+    if first is not None:
+        return first
+    assert offer is not None
+    assert offer.descriptor is not None
+    return await claim(journal, Claim(offer.descriptor, request_id, offer), target)
+
+
+async def stored(journal: Journal, handoff_id: str) -> tuple[Offer, Descriptor]:
+    """Return an offer that must exist."""
+    offer = await journal.offers.find(TENANT, handoff_id)
+    assert offer is not None
+    assert offer.descriptor is not None
+    return offer, offer.descriptor
 
 
 async def claim(journal: Journal, claimed: Claim, target: str = "") -> SaveOutcome:
@@ -122,7 +131,7 @@ async def test_an_offer_is_in_the_inbox_of_its_agent_alone(journal: Journal, clo
 
 async def test_pages_have_every_offer_once(journal: Journal) -> None:
     ids = [await hand_off(journal, f"agent {number % 3}") for number in range(7)]
-    await journal.offers.withdraw(TENANT, await journal.offers.find(TENANT, ids[2]))
+    await journal.offers.withdraw(TENANT, ids[2])
     inbox = Inbox(journal.offers, cast(Archive, None))
     for query in (OfferQuery(), OfferQuery(states=frozenset({HandoffState.OFFERED}))):
         pages, token = list[str](), ""
@@ -185,9 +194,8 @@ async def test_a_repeat_gets_the_first_adoption(journal: Journal) -> None:
     handoff_id = await hand_off(journal)
     saved = await adopt(journal, handoff_id, "mine", "r")
     assert await adopt(journal, handoff_id, "mine", "r") == saved
-    offer = await journal.offers.find(TENANT, handoff_id)
-    assert offer.descriptor is not None
-    racing = Claim(offer.descriptor, "r", replace(offer, adopted=None, state=HandoffState.OFFERED))
+    offer, descriptor = await stored(journal, handoff_id)
+    racing = Claim(descriptor, "r", replace(offer, adopted=None, state=HandoffState.OFFERED))
     assert await claim(journal, racing, "mine") == saved
     await journal.database.transact(
         lambda batch: batch.connection.execute(requests.delete())  # as in a recovered journal
@@ -207,9 +215,8 @@ async def test_a_repeat_gets_the_first_adoption(journal: Journal) -> None:
 async def test_a_refused_adoption_leaves_the_offer_open(journal: Journal) -> None:
     handoff_id = await hand_off(journal)
     await refused(adopt(journal, handoff_id, "other"), Reason.THREAD_EXISTS)
-    offer = await journal.offers.find(TENANT, handoff_id)
-    assert offer.descriptor is not None
-    claimed = Claim(offer.descriptor, "", offer)
+    offer, descriptor = await stored(journal, handoff_id)
+    claimed = Claim(descriptor, "", offer)
     await refused(claim(journal, claimed, "other"), Reason.THREAD_EXISTS)
     assert await states(journal) == ["OFFERED"]
 
@@ -217,27 +224,26 @@ async def test_a_refused_adoption_leaves_the_offer_open(journal: Journal) -> Non
 async def test_unknown_offers_are_not_found(journal: Journal) -> None:
     handoff_id = await hand_off(journal)
     for tenant, name in ((TENANT, ""), (TENANT, ODD), (TENANT, "1"), ("foreign", handoff_id)):
-        await refused(journal.offers.find(tenant, name), Reason.HANDOFF_NOT_FOUND)
+        assert await journal.offers.find(tenant, name) is None
+        await refused(journal.offers.withdraw(tenant, name), Reason.HANDOFF_NOT_FOUND)
         await refused(journal.lineage.offered(tenant, name, "", ""), Reason.HANDOFF_NOT_FOUND)
 
 
 async def test_a_withdrawn_offer_stays_withdrawn(journal: Journal, clock: Clock) -> None:
     handoff_id = await hand_off(journal)
-    offer = await journal.offers.find(TENANT, handoff_id)
-    withdrawn = await journal.offers.withdraw(TENANT, offer)
+    withdrawn = await journal.offers.withdraw(TENANT, handoff_id)
     assert (withdrawn.state, withdrawn.closed_us) == (HandoffState.WITHDRAWN, clock.now_us)
     clock.advance(5)
-    assert await journal.offers.withdraw(TENANT, offer) == withdrawn
+    assert await journal.offers.withdraw(TENANT, handoff_id) == withdrawn
     await closed(journal, handoff_id, state="WITHDRAWN")
-    adopted = await journal.offers.find(TENANT, await hand_off(journal))
-    await adopt(journal, adopted.handoff_id)
+    adopted = await hand_off(journal)
+    await adopt(journal, adopted)
     await refused(journal.offers.withdraw(TENANT, adopted), Reason.HANDOFF_CLOSED)
 
 
 async def test_an_offer_expires(journal: Journal, clock: Clock) -> None:
     handoff_id = await hand_off(journal, ttl_s=60)
-    offer = await journal.offers.find(TENANT, handoff_id)
-    assert offer.descriptor is not None
+    offer, descriptor = await stored(journal, handoff_id)
     clock.advance(60)
     assert await states(journal) == ["EXPIRED"]
     assert await states(journal, states=frozenset({HandoffState.OFFERED})) == []
@@ -245,8 +251,8 @@ async def test_an_offer_expires(journal: Journal, clock: Clock) -> None:
     [shown] = await listed(journal, states=expired)
     assert shown.closed_us == shown.expire_us == clock.now_us
     await closed(journal, handoff_id, state="EXPIRED")
-    await refused(claim(journal, Claim(offer.descriptor, "", offer), "late"), Reason.HANDOFF_CLOSED)
-    await refused(journal.offers.withdraw(TENANT, offer), Reason.HANDOFF_CLOSED)
+    await refused(claim(journal, Claim(descriptor, "", offer), "late"), Reason.HANDOFF_CLOSED)
+    await refused(journal.offers.withdraw(TENANT, handoff_id), Reason.HANDOFF_CLOSED)
 
 
 async def test_offers_end_with_their_thread(journal: Journal) -> None:
@@ -299,29 +305,28 @@ async def test_copies_and_snapshots_offer_nothing(journal: Journal) -> None:
 
 async def test_an_adoption_by_descriptor_closes_its_oldest_offer(journal: Journal) -> None:
     ids = [await hand_off(journal) for _ in range(2)]
-    offer = await journal.offers.find(TENANT, ids[0])
-    assert offer.descriptor is not None
-    strange = replace(offer.descriptor, summary="Changed.")
+    _, descriptor = await stored(journal, ids[0])
+    strange = replace(descriptor, summary="Changed.")
     await claim(journal, Claim(strange))
     assert await states(journal) == ["OFFERED", "OFFERED"]
-    with_key = replace(offer.descriptor, key="cd" * 32)
+    with_key = replace(descriptor, key="cd" * 32)
     saved = await claim(journal, Claim(with_key))
     assert await states(journal) == ["ADOPTED", "OFFERED"]
-    assert (await journal.offers.find(TENANT, ids[0])).adopted == saved
+    assert (await stored(journal, ids[0]))[0].adopted == saved
     for _ in range(2):  # a descriptor can be adopted again, with or without an offer
-        await claim(journal, Claim(offer.descriptor))
+        await claim(journal, Claim(descriptor))
     assert await states(journal) == ["ADOPTED", "ADOPTED"]
 
 
 async def test_closed_offers_are_swept(journal: Journal, clock: Clock) -> None:
     await hand_off(journal)
     expired = await hand_off(journal, ttl_s=10 * DAY_S)
-    withdrawn = await journal.offers.find(TENANT, await hand_off(journal, "reader"))
+    withdrawn = await hand_off(journal, "reader")
     clock.advance(20 * DAY_S)
     await journal.offers.withdraw(TENANT, withdrawn)
     clock.advance(20 * DAY_S)
     assert await journal.offers.sweep() == 1
-    await refused(journal.offers.find(TENANT, expired), Reason.HANDOFF_NOT_FOUND)
+    assert await journal.offers.find(TENANT, expired) is None
     clock.advance(KEPT_US / 1e6)
     assert await journal.offers.sweep() == 1
     assert await states(journal) == ["OFFERED"]
@@ -350,9 +355,7 @@ async def test_search_does_not_wait_for_offers(journal: Journal) -> None:
 async def test_a_watch_tells_of_each_change(journal: Journal, clock: Clock) -> None:
     inbox = Inbox(journal.offers, cast(Archive, None))
     first = await hand_off(journal)
-    await journal.offers.withdraw(
-        TENANT, await journal.offers.find(TENANT, await hand_off(journal))
-    )
+    await journal.offers.withdraw(TENANT, await hand_off(journal))
     expiring = await hand_off(journal, ttl_s=60)
     others = await hand_off(journal, thread_id="other")
     async with aclosing(inbox.watch(TENANT, "writer", (), 3600)) as stream:

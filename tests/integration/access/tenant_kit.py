@@ -78,7 +78,7 @@ class Tenant:
         answers = []
         async for message in answer:
             answers.append(message)
-            if path == methods.WATCH_THREAD.path:
+            if path in (methods.WATCH_THREAD.path, methods.WATCH_HANDOFFS.path):
                 answer.cancel()
                 break  # the stream has no end
         return answers
@@ -241,7 +241,7 @@ async def furnish(owner: Tenant) -> Names:
     item = "owners-item"
     await client.put_items([ItemChange((item,), item, {"item": item}, ttl_s=3600)])
     lease = await client.acquire_lease("owners-leased-thread", owner="owners-agent", ttl_s=3600)
-    descriptor = await client.handoff(thread)
+    descriptor = await client.handoff(thread, to_agent="owners-agent")
     await client.flush()
     watched = client.watch(thread, progress_s=1)
     cursor = b""
@@ -269,5 +269,6 @@ async def furnish(owner: Tenant) -> Names:
         item=item,
         leased="owners-leased-thread",
         lease=lease.lease_id,
+        handoff=descriptor.handoff_id,
         cursor=cursor,
     )

@@ -52,6 +52,7 @@ class Names:
     item: str
     leased: str
     lease: str
+    handoff: str
     cursor: bytes
 
     @property
@@ -78,6 +79,7 @@ NOBODYS = Names(
     item="nobodys-item",
     leased="nobodys-leased-thread",
     lease="1-00000000aaa5",
+    handoff="1f000000-0000-6000-8000-00000000aaa6",
     cursor=b"",
 )
 
@@ -268,8 +270,18 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
                 ),
                 new_thread_id=names.thread,
                 request_id=names.request,
-            )
+            ),
+            handoffs.AdoptHandoffRequest(
+                handoff_id=names.handoff, new_thread_id=names.thread, request_id=names.request
+            ),
         ],
+        methods.LIST_HANDOFFS.path: [
+            handoffs.ListHandoffsRequest(),
+            handoffs.ListHandoffsRequest(to_agent=names.agent),
+            handoffs.ListHandoffsRequest(thread_id=names.thread),
+        ],
+        methods.WATCH_HANDOFFS.path: [handoffs.WatchHandoffsRequest(to_agent=names.agent)],
+        methods.WITHDRAW_HANDOFF.path: [handoffs.WithdrawHandoffRequest(handoff_id=names.handoff)],
         methods.ACQUIRE_LEASE.path: [
             leases.AcquireLeaseRequest(
                 thread_id=names.leased, owner=names.agent, request_id=names.request

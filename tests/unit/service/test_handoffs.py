@@ -74,7 +74,8 @@ class House:
 
     async def certify_all(self, tenant: str, concerns: Callable[[str], bool]) -> None:
         assert concerns("$inbox/writer")
-        assert not concerns("new")
+        assert concerns("$effects/new")
+        assert not concerns("other")
         self.calls.append("certify the inbox")
 
     async def load(self, *_: object) -> None:

@@ -13,9 +13,9 @@ from tuskpoint.v1 import handoff_service_pb2 as handoff_pb
 
 from ..core.limits import LIMITS
 from ..core.lineage import Descriptor
-from ..core.offers import HandoffState, Offer
 from ..features.inbox.inbox import Inbox
 from ..features.inbox.offer_rows import OfferQuery
+from ..features.inbox.offers import HandoffState, Offer
 from ..features.lineage.handoffs import Handoffs
 from .messages import convert
 from .messages.validation import Check, Checks

@@ -215,7 +215,7 @@ class Reason(Enum):
         "check the ID, or list the hand-offs",
     )
     HANDOFF_CLOSED = Status.FAILED_PRECONDITION.says(
-        "hand-off '{handoff_id}' is closed: {state}",
+        "hand-off '{handoff_id}' is closed, in the state {state}",
         "list the open hand-offs, and take another one",
     )
     DRAINING = Status.UNAVAILABLE.says(
@@ -373,10 +373,14 @@ def no_snapshot(session_id: str, hostname: str, working_directory: str) -> Refus
 
 def handoff_closed(handoff_id: str, state: str, adopted_thread_id: str = "") -> Refusal:
     """Return the refusal of a closed offer of a hand-off; `state` as in the contract."""
-    cause = f"as thread '{adopted_thread_id}'" if adopted_thread_id else ""
+    ends = {
+        "ADOPTED": f"was adopted as thread '{adopted_thread_id}'",
+        "WITHDRAWN": "was withdrawn",
+        "EXPIRED": "has expired",
+    }
     return Refusal(
         Reason.HANDOFF_CLOSED,
-        cause=cause,
+        event=f"hand-off '{handoff_id}' {ends[state]}",
         handoff_id=handoff_id,
         state=state,
         adopted_thread_id=adopted_thread_id,

@@ -379,7 +379,7 @@ async def test_open_offers_come_back(home: House, store: MemoryStore, tmp_path: 
         )
     offers = home.journal.offers
     last = (await offers.listed(TENANT, OfferQuery(thread_id="t"), "", 9)).offers[-1]
-    await offers.withdraw(TENANT, last)
+    await offers.withdraw(TENANT, last.handoff_id)
     await home.flush()
     await home.journal.removal.delete_thread(TENANT, "ended")
     await home.flush()
@@ -387,7 +387,7 @@ async def test_open_offers_come_back(home: House, store: MemoryStore, tmp_path: 
     async with recovered_house(tmp_path / "second", home) as second:
         assert await second.journal.offers.listed(TENANT, OfferQuery(), "", 9) == before
         assert [offer.state.name for offer in before.offers] == ["OFFERED", "WITHDRAWN"]
-        await second.journal.offers.withdraw(TENANT, before.offers[0])
+        await second.journal.offers.withdraw(TENANT, before.offers[0].handoff_id)
         await second.flush()
         assert await check_certified(second) == 4
 

@@ -20,6 +20,7 @@ GROUPS = (
     "lineage.branches",
     "lineage.snapshots",
     "lineage.handoffs",
+    "lineage.inbox",
     "items",
     "removal",
     "retention",

@@ -94,6 +94,15 @@ NewThread = Annotated[
         help="Name of the new thread. Default: the server chooses one.",
     ),
 ]
+RequiredSigners = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--require-signer",
+        metavar="KEY",
+        help="Adopt only what the server with this public key signed (`tuskpoint status --json` "
+        "shows it there); may be given more than once.",
+    ),
+]
 
 
 def table_limit(limit: int | None, *, is_json: bool) -> int | None:

@@ -61,6 +61,8 @@ HINTS: Mapping[str, str] = {
     "THREAD_NOT_FOUND": "`tuskpoint threads` lists the threads",
     "CHECKPOINT_NOT_FOUND": "`tuskpoint list THREAD` lists its checkpoints",
     "SNAPSHOT_NOT_FOUND": "`tuskpoint snapshot list` lists the snapshots",
+    "HANDOFF_NOT_FOUND": "`tuskpoint inbox list` lists the hand-offs",
+    "HANDOFF_CLOSED": "`tuskpoint inbox list AGENT` lists the open hand-offs",
     "THREAD_EXISTS": "name another thread with --as",
     "HEAD_MOVED": "`tuskpoint history THREAD` shows what was saved since",
     "THREAD_DELETED": 'start the thread again with `tuskpoint save --parent ""`',

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from ...archive.archive import Archive
 from ...core.model import Durability
-from ...core.offers import HandoffState, Offer, inbox_of
 from ..checkpoints.completing import reach
 from ..cursors import decode_cursor, encode_cursor, page_size
 from .offer_rows import OfferQuery, OfferRows
+from .offers import HandoffState, Offer, inbox_of
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Inbox:
 
     async def withdraw(self, tenant: str, handoff_id: str, wanted: Durability) -> Offer:
         """Withdraw an open offer; a withdrawn offer stays as it is."""
-        offer = await self._journal.withdraw(tenant, await self._journal.find(tenant, handoff_id))
+        offer = await self._journal.withdraw(tenant, handoff_id)
         await reach(self._archive, tenant, wanted, {inbox_of(offer.to_agent)}.__contains__)
         return offer
 

@@ -13,12 +13,38 @@ from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, exists, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from ...core.errors import Reason, Refusal
 from ...core.lineage import Descriptor, first_id_at, mint_checkpoint_id
 from ...core.model import SaveOutcome
-from ...core.offers import (
+from ...core.state import encode_names
+from ...core.threads import EventKind
+from ...journal.database.database import Database, Waiter
+from ...journal.database.thread_rows import CachedCheckpoint, ThreadCacheEntry, find_thread
+from ...journal.database.unit_of_work import UnitOfWork
+from ...journal.removal import deletion
+from ...journal.sql.schema import threads
+from ...journal.sql.statements import EMPTY, SqlRow
+from ...journal.values.integrity import damaged_rows
+from .offer_statements import (
+    BY_ID,
+    FIND,
+    IN_INBOX,
+    INBOXES,
+    ITS_THREAD,
+    KEPT,
+    NEWS,
+    OF_INBOX,
+    OF_THREAD,
+    OLD_INBOXES,
+    OLD_OFFERS,
+    READ,
+    SWEPT_AT_ONCE,
+    C,
+    T,
+)
+from .offers import (
     KEPT_US,
     STATE,
     HandoffState,
@@ -27,15 +53,6 @@ from ...core.offers import (
     encode,
     inbox_of,
 )
-from ...core.state import encode_names
-from ...core.threads import INBOX, INBOX_END, EventKind
-from ...journal.database.database import Database, Waiter
-from ...journal.database.thread_rows import CachedCheckpoint, ThreadCacheEntry, find_thread
-from ...journal.database.unit_of_work import UnitOfWork
-from ...journal.removal import deletion
-from ...journal.sql.schema import changes, checkpoints, threads
-from ...journal.sql.statements import EMPTY, LISTED, SqlRow, Statement, of_thread
-from ...journal.values.integrity import damaged_rows
 
 LAYOUT = 4
 """First layout of the journal whose servers know offers."""
@@ -45,71 +62,6 @@ OFFERS = "offers of hand-offs"
 
 NEWS_AT_ONCE = 256
 """Most changes of an inbox that a watch reads at once."""
-
-_SWEPT_AT_ONCE = 500
-
-_C, _T = checkpoints.c, threads.c
-_ITS_THREAD = _T.number == _C.thread
-_IN_INBOX = and_(_T.thread_id >= INBOX, _T.thread_id < INBOX_END, _C.checkpoint_ns == EMPTY)
-_FIND = Statement(
-    select(_C.number)
-    .join(threads, _ITS_THREAD)
-    .where(_C.tenant == bindparam("of_tenant"), _C.checkpoint_id == bindparam("of_id"), _IN_INBOX)
-)
-_OF_THREAD = Statement(
-    select(_T.thread_id, _C.checkpoint_id)
-    .join(threads, _ITS_THREAD)
-    .where(
-        _C.tenant == bindparam("of_tenant"),
-        _C.run_id == bindparam("of_source"),
-        _C.run_id != EMPTY,
-        _C.label == HandoffState.OFFERED.name,
-        _T.thread_id == bindparam("of_inbox"),
-        _IN_INBOX,
-    )
-    .order_by(_C.checkpoint_id)
-)
-_READ = Statement(
-    select(_C.number, _T.thread_id, _C.checkpoint_id, _C.metadata)
-    .join(threads, _ITS_THREAD)
-    .where(_C.number.in_(LISTED))
-)
-_OLD = and_(_C.checkpoint_ns == EMPTY, _C.checkpoint_id < bindparam("before_id"))
-_OLD_INBOXES = Statement(
-    select(_T.tenant, _T.thread_id, _T.number).where(
-        _T.thread_id >= INBOX,
-        _T.thread_id < INBOX_END,
-        exists().where(_C.thread == _T.number, _OLD),
-    )
-)
-_OLD_OFFERS = Statement(
-    select(_C.number, _C.checkpoint_id)
-    .where(of_thread(checkpoints), _OLD, _C.checkpoint_id > bindparam("after_id"))
-    .order_by(_C.checkpoint_id)
-    .limit(_SWEPT_AT_ONCE)
-)
-_INBOXES = Statement(
-    select(_T.thread_id, _T.number).where(
-        _T.tenant == bindparam("of_tenant"), _T.thread_id >= INBOX, _T.thread_id < INBOX_END
-    )
-)
-_OF_INBOX = Statement(select(_C.number).where(of_thread(checkpoints), _C.checkpoint_ns == EMPTY))
-_NEWS = Statement(
-    select(changes.c.seq, changes.c.kind, changes.c.checkpoint_id)
-    .where(of_thread(changes), changes.c.seq > bindparam("after"))
-    .order_by(changes.c.seq)
-    .limit(bindparam("max_rows"))
-)
-_KEPT = Statement(
-    select(_C.checkpoint_id).where(
-        of_thread(checkpoints), _C.checkpoint_ns == EMPTY, _C.checkpoint_id.in_(LISTED)
-    )
-)
-_BY_ID = Statement(
-    select(_C.number).where(
-        of_thread(checkpoints), _C.checkpoint_ns == EMPTY, _C.checkpoint_id.in_(LISTED)
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +186,7 @@ def _matching_offer(batch: UnitOfWork, tenant: str, descriptor: Descriptor) -> O
         return None
     batch.write_out()
     parameters = {"of_source": descriptor.thread_id, "of_inbox": name}
-    rows = _OF_THREAD.run(batch.connection, of_tenant=tenant, **parameters).fetchall()
+    rows = OF_THREAD.run(batch.connection, of_tenant=tenant, **parameters).fetchall()
     wanted = _compared(descriptor)
     for _, handoff_id in rows:
         checkpoint = batch.checkpoint(log, ("", handoff_id))
@@ -253,8 +205,8 @@ def drop_stale(batch: UnitOfWork, tenant: str) -> int:
     """
     batch.write_out()
     count = 0
-    for name, number in _INBOXES.run(batch.connection, of_tenant=tenant).fetchall():
-        rows = _OF_INBOX.run(batch.connection, of_thread=number).fetchall()
+    for name, number in INBOXES.run(batch.connection, of_tenant=tenant).fetchall():
+        rows = OF_INBOX.run(batch.connection, of_thread=number).fetchall()
         stale = [
             offer.handoff_id
             for offer in _read(batch.connection, [number for (number,) in rows]).offers
@@ -322,31 +274,31 @@ class OfferRows:
         """Return the present time of the journal's clock."""
         return self._database.now_us()
 
-    async def find(self, tenant: str, handoff_id: str) -> Offer:
-        """Return an offer, as it is stored.
+    async def find(self, tenant: str, handoff_id: str) -> Offer | None:
+        """Return an offer, as it is stored, or `None`.
 
         Raises:
-            Refusal: `HANDOFF_NOT_FOUND`, `JOURNAL_DAMAGED`.
+            Refusal: `JOURNAL_DAMAGED`.
         """
 
         def work(connection: Connection) -> Offer | None:
-            rows = _FIND.run(connection, of_tenant=tenant, of_id=handoff_id).fetchall()
+            rows = FIND.run(connection, of_tenant=tenant, of_id=handoff_id).fetchall()
             numbers = [number for (number,) in rows]
             for refusal in damaged_rows(connection, numbers).values():
                 raise refusal
             return next(iter(_read(connection, numbers).offers), None)
 
-        offer = await self._database.query(work)
-        if offer is None:
-            raise Refusal(Reason.HANDOFF_NOT_FOUND, handoff_id=handoff_id)
-        return offer
+        return await self._database.query(work)
 
-    async def withdraw(self, tenant: str, offer: Offer) -> Offer:
+    async def withdraw(self, tenant: str, handoff_id: str) -> Offer:
         """Withdraw an open offer; a withdrawn offer stays as it is.
 
         Raises:
             Refusal: `HANDOFF_NOT_FOUND`, `HANDOFF_CLOSED`, `OLDER_SERVERS`.
         """
+        offer = await self.find(tenant, handoff_id)
+        if offer is None:
+            raise Refusal(Reason.HANDOFF_NOT_FOUND, handoff_id=handoff_id)
 
         def work(batch: UnitOfWork) -> Offer:
             current = _present(batch, tenant, offer)
@@ -405,18 +357,18 @@ class OfferRows:
             if inbox is None or inbox.seq <= after:
                 return InboxNews(after)
             parameters = {"of_thread": inbox.number, "after": after, "max_rows": NEWS_AT_ONCE}
-            rows = _NEWS.run(connection, **parameters).fetchall()
+            rows = NEWS.run(connection, **parameters).fetchall()
             ids = {checkpoint_id for _, _, checkpoint_id in rows if checkpoint_id}
             seq = rows[-1][0] if rows else inbox.seq
             removed: set[str] = set()
             # Changes that were dropped may have closed or removed any offer.
             has_gap = not rows or rows[0][0] != after + 1
             if has_gap or any(kind == EventKind.CHECKPOINTS_DELETED for _, kind, _ in rows):
-                kept = _KEPT.run_listed(connection, shown, of_thread=inbox.number)
+                kept = KEPT.run_listed(connection, shown, of_thread=inbox.number)
                 removed = set(shown) - {checkpoint_id for (checkpoint_id,) in kept}
             if has_gap:
                 ids |= set(shown)
-            numbers = [n for (n,) in _BY_ID.run_listed(connection, ids, of_thread=inbox.number)]
+            numbers = [n for (n,) in BY_ID.run_listed(connection, ids, of_thread=inbox.number)]
             return InboxNews(seq, _read(connection, numbers), tuple(sorted(removed)))
 
         return await self._database.query(work)
@@ -428,7 +380,7 @@ class OfferRows:
             inbox = find_thread(connection, tenant, inbox_of(to_agent))
             if inbox is None:
                 return []
-            rows = _BY_ID.run_listed(connection, ids, of_thread=inbox.number)
+            rows = BY_ID.run_listed(connection, ids, of_thread=inbox.number)
             return _read(connection, [number for (number,) in rows]).offers
 
         return await self._database.query(work) if ids else []
@@ -441,12 +393,12 @@ class OfferRows:
         before_us = self._database.now_us() - KEPT_US
         before_id = first_id_at(before_us)
         count = 0
-        for tenant, name, number in await self._database.rows(_OLD_INBOXES, before_id=before_id):
+        for tenant, name, number in await self._database.rows(OLD_INBOXES, before_id=before_id):
             after_id, is_last = "", False
             while not is_last:
                 parameters = {"of_thread": number, "before_id": before_id, "after_id": after_id}
-                rows = await self._database.rows(_OLD_OFFERS, **parameters)
-                is_last = len(rows) < _SWEPT_AT_ONCE
+                rows = await self._database.rows(OLD_OFFERS, **parameters)
+                is_last = len(rows) < SWEPT_AT_ONCE
                 after_id = rows[-1][1] if rows else ""
                 read = await self._read([number for number, _ in rows])
                 doomed = [
@@ -470,15 +422,15 @@ def _numbers(
 
     `coalesce` keeps the database from the index of all checkpoints of the tenant.
     """
-    by_id: ColumnElement[str] = _C.checkpoint_id
-    statement = select(_C.number, by_id).join(threads, _ITS_THREAD).where(_T.tenant == tenant)
-    statement = statement.where(_IN_INBOX, by_id > after).limit(limit)
+    by_id: ColumnElement[str] = C.checkpoint_id
+    statement = select(C.number, by_id).join(threads, ITS_THREAD).where(T.tenant == tenant)
+    statement = statement.where(IN_INBOX, by_id > after).limit(limit)
     if query.states and HandoffState.EXPIRED not in query.states:
-        statement = statement.where(_C.label.in_([state.name for state in query.states]))
+        statement = statement.where(C.label.in_([state.name for state in query.states]))
     if query.to_agent is not None:
-        statement = statement.where(_T.thread_id == inbox_of(query.to_agent))
+        statement = statement.where(T.thread_id == inbox_of(query.to_agent))
     if query.thread_id:
-        of_source = (_C.tenant == tenant, _C.run_id == query.thread_id, _C.run_id != EMPTY)
+        of_source = (C.tenant == tenant, C.run_id == query.thread_id, C.run_id != EMPTY)
         statement = statement.where(*of_source)
     if query.to_agent is None:
         by_id = func.coalesce(by_id, EMPTY)
@@ -488,7 +440,7 @@ def _numbers(
 def _read(connection: Connection, numbers: Sequence[int]) -> ReadOffers:
     """Return the offers in rows, oldest first, without the rows that were changed."""
     damaged = damaged_rows(connection, numbers)
-    rows = sorted(_READ.run_listed(connection, numbers), key=itemgetter(2))
+    rows = sorted(READ.run_listed(connection, numbers), key=itemgetter(2))
     offers = [decode(*columns) for number, *columns in rows if number not in damaged]
     return ReadOffers(offers, tuple(map(str, damaged.values())))
 

@@ -17,7 +17,6 @@ from ...archive.rows.plan import StoredMember
 from ...core.errors import Reason, Refusal, checkpoint_not_found
 from ...core.lineage import Descriptor, encode_offered
 from ...core.model import BlobLocation, CheckpointKey
-from ...core.offers import inbox_of
 from ...core.threads import EventKind
 from ...core.webhooks import WebhookEvent
 from ...journal.database.database import Database
@@ -27,6 +26,7 @@ from ...journal.sql.schema import changes, handoffs, members, threads
 from ...journal.sql.statements import Statement, put_rows
 from ...journal.values.segment_refs import PLACE, location_of
 from ..inbox.offer_rows import LAYOUT, OFFERS, make
+from ..inbox.offers import inbox_of
 from .first_answers import Request
 
 _PLACE = Statement(put_rows(members, ("tenant", "sha256"), ("blob_id", "identifier", "parts")))

@@ -17,7 +17,6 @@ from ...core.effects.records import and_effects
 from ...core.errors import Reason, Refusal, Status, checkpoint_not_found
 from ...core.limits import MIB
 from ...core.lineage import Descriptor, decode_offered, encode_descriptor, entry_summary
-from ...core.offers import inbox_of
 from ...keys import signing
 from ...keys.identities import Identities, Seal, sealing_to
 from ...keys.signing import Signer
@@ -25,6 +24,7 @@ from ..call_memory import Holder
 from ..checkpoints.checkpoint_rows import CheckpointRows
 from ..checkpoints.completing import Completer, reach
 from ..inbox.offer_rows import Claim
+from ..inbox.offers import inbox_of
 from .first_answers import request
 from .handoff_rows import HandoffRows, OfferDraft
 from .lineage import LineageRows
@@ -50,7 +50,7 @@ class Step:
     adopted: model.CheckpointKey | None = None  # the new thread's first checkpoint
     blob_id: str = ""  # blob with the adopted checkpoint; empty until it is certified
     adopted_from: str = ""  # source of the adopted checkpoint
-    signer: str = ""  # public key whose signature was checked; empty: none, or a repeat
+    signer: str = ""  # public key whose signature was checked; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,17 +177,17 @@ class Handoffs:
         required_signers: Collection[str] = (),
     ) -> AsyncGenerator[Step, None]:
         """Create a thread from an open offer, as `adopt` does from a descriptor."""
-        found = await self._lineage.offered(tenant, handoff_id, target, request_id)
-        if isinstance(found, model.SaveOutcome):
-            yield await self._adopted(tenant, found, wanted)
-            return
-        if found.descriptor is None:
-            raise Refusal(Reason.HANDOFF_NOT_FOUND, handoff_id=handoff_id)
-        signing.check(found.descriptor, required_signers)
-        claim = Claim(found.descriptor, request_id, found)
-        async with aclosing(self._make(tenant, claim, target, wanted, holder)) as steps:
-            async for step in steps:
-                yield step
+        offer, saved = await self._lineage.offered(tenant, handoff_id, target, request_id)
+        descriptor = offer.descriptor if offer is not None else None
+        if descriptor is not None:
+            signing.check(descriptor, required_signers)
+        if saved is not None:
+            yield await self._adopted(tenant, saved, wanted, descriptor=descriptor)
+        elif descriptor is not None:
+            claim = Claim(descriptor, request_id, offer)
+            async with aclosing(self._make(tenant, claim, target, wanted, holder)) as steps:
+                async for step in steps:
+                    yield step
 
     async def _make(
         self, tenant: str, claim: Claim, target: str, wanted: model.Durability, holder: Holder
@@ -275,13 +275,15 @@ class Handoffs:
     ) -> Step:
         """Wait for the durability of an adoption; return the last step.
 
-        Without a `descriptor` the adoption is a repeat, and the new checkpoint names its source.
+        Without a `descriptor` the offer was removed, and the new checkpoint names its source.
         """
         await reach(self._archive, tenant, durability, saved)
-        if descriptor is not None:  # the close of the offer must not be lost alone
-            inbox = inbox_of(descriptor.to_agent)
-            await reach(self._archive, tenant, durability, {inbox}.__contains__)
-        await reach(self._archive, tenant, durability, and_effects([saved.key.thread_id]))
+        # The close of the offer and the effects must not be lost alone.
+        inboxes = {inbox_of(descriptor.to_agent)} if descriptor is not None else set()
+        has_effects = and_effects([saved.key.thread_id])
+        await reach(
+            self._archive, tenant, durability, lambda name: name in inboxes or has_effects(name)
+        )
         loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)
         certified = loaded is not None and loaded.entry.certified
         blob_id = loaded.entry.segments[0].blob_id if loaded and certified else ""

@@ -18,7 +18,6 @@ from ...core.lineage import (
     LineageTree,
 )
 from ...core.model import CheckpointKey, Lineage, SaveOutcome, Value
-from ...core.offers import Offer
 from ...core.threads import EventKind
 from ...journal.database.database import Database
 from ...journal.database.pending_writes import StoredWrite
@@ -34,6 +33,7 @@ from ..checkpoints.missing_values import NOTHING, SuppliedValues, size_of
 from ..checkpoints.save import check_head
 from ..effects.records import LAYOUT, WHAT
 from ..inbox.offer_rows import OFFERS, Claim, OfferRows
+from ..inbox.offers import Offer
 from ..leases.checking import check_lease
 from . import carried_effects, copies, descent, first_answers
 from .carried_effects import names_with_effects
@@ -306,23 +306,28 @@ class LineageRows:
 
     async def offered(
         self, tenant: str, handoff_id: str, target: str, request_id: str
-    ) -> SaveOutcome | Offer:
-        """Return the open offer to adopt, or the first answer of its adoption by this request.
+    ) -> tuple[Offer | None, SaveOutcome | None]:
+        """Return an offer to adopt, and the first answer of its adoption by this request.
+
+        Without a first answer the offer is open. With a first answer the offer may be missing: it
+        was removed since.
 
         Raises:
             Refusal: `HANDOFF_NOT_FOUND`, `HANDOFF_CLOSED`, `REQUEST_ID_REUSED`, `THREAD_EXISTS`.
         """
         request = _offer_adoption(tenant, handoff_id, target, request_id)
         answered = await self._database.query(request.first_answer)
-        if answered is not None:
-            return decode_saved(answered)
         offer = await OfferRows(self._database).find(tenant, handoff_id)
+        if answered is not None:
+            return offer, decode_saved(answered)
+        if offer is None:
+            raise Refusal(Reason.HANDOFF_NOT_FOUND, handoff_id=handoff_id)
         # The first answers of a recovered journal are lost.
-        if offer.adopted is not None and offer.is_repeated_by(request_id):
-            return offer.adopted
+        if offer.is_repeated_by(request_id):
+            return offer, offer.adopted
         offer.check_open(self._database.now_us())
         await self._database.query(partial(_refuse_taken, tenant=tenant, target=target))
-        return offer
+        return offer, None
 
     async def _saved(
         self, request: Request, work: Callable[[UnitOfWork], SaveOutcome], size_bytes: int

@@ -15,13 +15,14 @@ from ...archive.formats.stored_json import Kind
 from ...archive.read.read import StoredSegment
 from ...archive.rows import stored as rows
 from ...archive.rows.plan import StoredMember
-from ...core import items, offers
+from ...core import items
 from ...core.errors import Refusal, malformed_bytes
 from ...core.model import BlobLocation, Value
 from ...core.threads import judge_state, keeps_records
 from ...journal.database.pending_writes import StoredWrite
 from ...journal.values.contents import referred_digests
 from ...journal.values.segment_refs import ForeignSegments, encode_held
+from ..inbox import offers
 from .recovered_rows import RecoveredRows, RecoveredValue, ThreadEnd
 
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 from ...core.effects.records import EffectRecord
-from ...core.offers import Offer
 from ...core.threads import Thread
 from ...core.webhooks import WebhookEvent
+from ..inbox.offers import Offer
 from .deliveries import Delivery
 
 

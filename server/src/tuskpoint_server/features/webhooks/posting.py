@@ -28,7 +28,7 @@ GATHER_S = 0.1  # least time between two looks for events
 _LOOK_S = 15.0  # longest time between two looks: another server may have made an event
 _AFTER_TROUBLE_S = 5.0
 _MILLION = 1_000_000
-_GONE = (Reason.HANDOFF_NOT_FOUND, Reason.EFFECT_NOT_FOUND, Reason.THREAD_NOT_FOUND)
+_GONE = (Reason.EFFECT_NOT_FOUND, Reason.THREAD_NOT_FOUND)
 
 _log = logging.getLogger(__name__)
 
@@ -143,15 +143,17 @@ class WebhookPoster:
     async def _payload(self, delivery: Delivery) -> bytes | None:
         """Return the payload of an event; `None` if the event is void.
 
-        An event is void if its thread was deleted, or its effect is not unknown.
+        An event is void if its thread or its offer was removed, or its effect is not unknown.
         """
         detail = await self._threads.thread(delivery.tenant, delivery.thread_id)
         if detail is None:
             return None
         offer = effect = None
         if delivery.event is WebhookEvent.HANDOFF_OFFERED:
-            offer = await self._offers.find(delivery.tenant, delivery.checkpoint_id)
-            offer = offer.at(self._rows.now_us())
+            stored = await self._offers.find(delivery.tenant, delivery.checkpoint_id)
+            if stored is None:
+                return None
+            offer = stored.at(self._rows.now_us())
         if delivery.event is WebhookEvent.EFFECT_UNKNOWN:
             names = (delivery.tenant, delivery.thread_id, delivery.checkpoint_id)
             shown = await self._effects.get(*names)

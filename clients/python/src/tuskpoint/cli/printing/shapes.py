@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..._messages.history import ThreadEvent
     from ..._messages.lineage.differences import Diff
+    from ..._messages.lineage.offers import OfferRecord
     from ..._messages.lineage.verification import CheckpointVerdict, Verification
     from ..._messages.records import CheckpointRecord
     from ..._messages.reports import ManifestRecord, ThreadRecord
@@ -57,6 +58,21 @@ def record(content: Any) -> Any:
     if isinstance(content, bytes):
         return base64.b64encode(content).decode()
     return content
+
+
+def offer(offer_record: OfferRecord) -> Shape:
+    """Return an offer of a hand-off; its descriptor has the keys of a descriptor."""
+    descriptor = offer_record.descriptor
+    return {
+        "handoff_id": offer_record.handoff_id,
+        "to_agent": offer_record.to_agent,
+        "state": offer_record.state,
+        "adopted_thread_id": offer_record.adopted_thread_id,
+        "created": time(offer_record.created),
+        "expires": time(offer_record.expires),
+        "closed": time(offer_record.closed),
+        "descriptor": descriptor.as_dict() if descriptor is not None else None,
+    }
 
 
 def thread(thread_record: ThreadRecord, *, is_whole: bool) -> Shape:

@@ -14,6 +14,7 @@ from ...arguments import (
     DurabilityLevel,
     Namespace,
     NewThread,
+    RequiredSigners,
     Thread,
 )
 from ...exits import CommandError, Exit
@@ -22,16 +23,18 @@ from ...printing.progress import BYTES, progress
 from ...printing.words import plain
 from ...program import HAND_OVER, command
 from ...session import STDIN, Session
+from ...times import length_of
 
 if TYPE_CHECKING:
-    from ...._messages.lineage.handoffs import AdoptProgress
+    from ...._messages.lineage.handoffs import Adoption, AdoptProgress
 
-_DOING = {
+ADOPTING = {
     "fetching": "fetching the blob",
     "fetched": "checking its hash",
     "verified": "making the thread",
     "adopted": "waiting until it is certified",
 }
+"""What an adoption does at each stage."""
 
 
 @command("handoff", panel=HAND_OVER)
@@ -63,9 +66,18 @@ def handoff(
             "the receiver's server): only that server opens the hand-off then.",
         ),
     ] = "",
+    expires_in: Annotated[
+        str | None,
+        typer.Option(
+            "--expires-in",
+            metavar="TIME",
+            help="End the offer in the receiver's inbox after this time, such as 30m, 12h or 7d; "
+            "the descriptor does not expire. Default: never.",
+        ),
+    ] = None,
     checkpoint_ns: Namespace = "",
 ) -> None:
-    """Store everything that is needed to continue from a checkpoint; print the descriptor."""
+    """Store what is needed to continue from a checkpoint; print the descriptor, and offer it."""
     client = cli.client
     checkpoint_id = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
     with progress(cli.out, "storing the hand-off"):
@@ -76,12 +88,25 @@ def handoff(
             checkpoint_ns=checkpoint_ns,
             include_key=include_key,
             recipient=recipient,
+            expires_in_s=_seconds(expires_in),
         )
+    if descriptor.handoff_id:
+        inbox = plain(to_agent) or "agents without a name"
+        cli.out.note(f"hand-off {descriptor.handoff_id} is in the inbox of {inbox}")
     if output is not None:
         _write(output, shapes.text(descriptor.as_dict(), is_unicode=True, indent=2) + "\n")
         cli.out.note(f"the descriptor of {descriptor.source} is in {output}")
     if output is None or cli.out.is_json:
         cli.out.object(descriptor.as_dict())
+
+
+def _seconds(length: str | None) -> float | None:
+    try:
+        return None if length is None else length_of(length).total_seconds()
+    except ValueError as error:
+        raise CommandError(
+            Exit.USAGE, f"--expires-in: {error}", "omit it for an offer that never expires"
+        ) from None
 
 
 def _write(path: Path, text: str) -> None:
@@ -103,22 +128,14 @@ def adopt(
     ] = STDIN,
     new_thread: NewThread = "",
     durability: Durability = DurabilityLevel.CERTIFIED,
-    require_signer: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--require-signer",
-            metavar="KEY",
-            help="Adopt only what the server with this public key signed (`tuskpoint status "
-            "--json` shows it there); may be given more than once.",
-        ),
-    ] = None,
+    require_signer: RequiredSigners = None,
 ) -> None:
     """Check the hash of a hand-off, and continue it as a new thread."""
     descriptor = cli.read(file, "the descriptor")
-    with progress(cli.out, _DOING["fetching"], noun=BYTES) as bar:
+    with progress(cli.out, ADOPTING["fetching"], noun=BYTES) as bar:
 
         def report(state: AdoptProgress) -> None:
-            bar.reach(state.fetched_bytes, _DOING[state.stage])
+            bar.reach(state.fetched_bytes, ADOPTING[state.stage])
 
         adoption = cli.client.adopt(
             descriptor,
@@ -127,6 +144,11 @@ def adopt(
             durability=durability.value,
             require_signers=require_signer or (),
         )
+    say_adopted(cli, adoption)
+
+
+def say_adopted(cli: Session, adoption: Adoption) -> None:
+    """Print the outcome of an adoption."""
     vouched = f", signed by {adoption.signer}" if adoption.signer else ", not signed"
     cli.out.say(
         f"adopted {plain(adoption.adopted_from)} as thread {plain(adoption.new_thread_id)}{vouched}"

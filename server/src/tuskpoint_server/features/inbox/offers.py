@@ -13,10 +13,10 @@ from enum import IntEnum
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from .errors import Refusal, handoff_closed
-from .lineage import Descriptor
-from .model import CheckpointKey, SaveOutcome
-from .threads import INBOX
+from ...core.errors import Refusal, handoff_closed
+from ...core.lineage import Descriptor
+from ...core.model import CheckpointKey, SaveOutcome
+from ...core.threads import INBOX
 
 STATE: bytes = checkpoint_pb2.CheckpointState(schema_version=1).SerializeToString()
 """The state of every offer, which has no channels."""
@@ -96,7 +96,7 @@ def keeps_offers(thread_id: str) -> bool:
 def encode(offer: Offer) -> bytes:
     """Return the metadata of the checkpoint.
 
-    `run_id` is the thread of the handed-off checkpoint, by which the offers of a thread are found.
+    `run_id` is the thread of the handed-off checkpoint: the index of runs finds a thread's offers.
     """
     if offer.descriptor is None:
         raise ValueError("the offer was removed")
