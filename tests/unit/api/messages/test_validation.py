@@ -29,6 +29,8 @@ ELSEWHERE = {"page_token", "recipient", "text"}
 """Fields checked elsewhere: when the token is opened, with the hand-off, and with the search."""
 ELSEWHERE |= {"key", "name", "owner", "idempotency_key", "error", "resolved_by"}
 """Fields that the servicer of effects checks: `tests/integration/features/effects`."""
+ELSEWHERE |= {"webhook"}
+"""Field that the servicer of webhooks checks: `tests/integration/features/webhooks`."""
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=[request.name for request in REQUESTS])
