@@ -76,6 +76,7 @@ ROOTS = (
         names={
             "AsyncClient": "Client",
             "AbstractAsyncContextManager": "AbstractContextManager",
+            "AsyncEffectRun": "EffectRun",
             "acall": "call",
             "asynccontextmanager": "contextmanager",
             "loops": "threads",
@@ -86,6 +87,7 @@ ROOTS = (
             "by all tasks, and by any number of event loops and their threads": (
                 "by all threads of a process"
             ),
+            "Enter it with `async with`": "Enter it with `with`",
             "another task closes": "another thread closes",
             "another task reads raises in that task": "another thread reads raises in that thread",
             "This package is the only source of both clients: `tools/sync_source.py` generates the "

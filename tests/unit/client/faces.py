@@ -22,13 +22,13 @@ class Face:
         self.sync: Any = Client(target, timeout_s=timeout_s, **credentials)
         self.aio: Any = AsyncClient(target, timeout_s=timeout_s, **credentials)
 
-    async def call(self, name: str, *arguments: Any, **named: Any) -> Any:
+    async def call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
         """Call a method that returns a value."""
         if self.kind == "async":
             return await getattr(self.aio, name)(*arguments, **named)
         return await asyncio.to_thread(getattr(self.sync, name), *arguments, **named)
 
-    async def take(self, name: str, count: int, *arguments: Any, **named: Any) -> list[Any]:
+    async def take(self, name: str, count: int, /, *arguments: Any, **named: Any) -> list[Any]:
         """Return the first items of a method that yields; fewer if the method ends earlier."""
         if self.kind == "async":
             return await _take_async(getattr(self.aio, name)(*arguments, **named), count)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._messages.checkpoints.interrupts import OpenInterrupt
     from ._messages.checkpoints.steps import Failure, Question, StepRecord, TokenUsage
+    from ._messages.effects import Effect
     from ._messages.history import ThreadEvent
     from ._messages.items import FoundItems, ItemChange, ItemRecord
     from ._messages.lineage.branches import Fork, LineageStep, Rollback, ThreadLineage
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
     from ._messages.search import SearchResult, SearchResults, SearchWarning
     from ._messages.trail import TrailEntry
     from ._messages.webhooks import WebhookDelivery, WebhookRecord, WebhookTest
-    from .aio import AsyncClient
+    from .aio import AsyncClient, AsyncEffectRun
     from .applications import ApplicationSession, AsyncApplicationSession, RestoredSession
     from .background import AgentStep, BackgroundSaver, QueueFull, StepsNotSaved
-    from .client import Client
+    from .client import Client, EffectRun
     from .errors import (
         AlreadyExists,
         Conflict,
@@ -53,6 +54,14 @@ if TYPE_CHECKING:
         DataLoss,
         DeadlineExceeded,
         DescriptorMismatch,
+        EffectError,
+        EffectInputChanged,
+        EffectNotDone,
+        EffectNotRecorded,
+        EffectNotUnknown,
+        EffectRefused,
+        EffectRunning,
+        EffectUnknown,
         HashMismatch,
         InvalidDescriptor,
         InvalidRequest,
@@ -99,6 +108,17 @@ __all__ = [
     "Descriptor",
     "DescriptorMismatch",
     "Diff",
+    "AsyncEffectRun",
+    "Effect",
+    "EffectError",
+    "EffectInputChanged",
+    "EffectNotDone",
+    "EffectNotRecorded",
+    "EffectNotUnknown",
+    "EffectRefused",
+    "EffectRunning",
+    "EffectUnknown",
+    "EffectRun",
     "Failure",
     "Fork",
     "FoundItems",
@@ -176,6 +196,9 @@ _ELSEWHERE = {
     "QueueFull": ".background",
     "StepsNotSaved": ".background",
     "Client": ".client",
+    "AsyncEffectRun": ".aio",
+    "Effect": "._messages.effects",
+    "EffectRun": ".client",
     "AdoptProgress": "._messages.lineage.handoffs",
     "Adoption": "._messages.lineage.handoffs",
     "Descriptor": "._messages.lineage.handoffs",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ._sync.client import Client
+from ._sync.effects.runs import EffectRun
 
-__all__ = ["Client"]
+__all__ = ["Client", "EffectRun"]
 
-Client.__module__ = __name__  # pickles, tracebacks and documentation show this module
+Client.__module__ = EffectRun.__module__ = (
+    __name__  # pickles, tracebacks and documentation show this module
+)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 
 class TuskPointError(Exception):
@@ -134,6 +135,63 @@ class LeaseLost(PreconditionFailed):
     def owner(self) -> str:
         """Name of the driver that has the thread now; empty if no lease holds."""
         return self.metadata.get("owner", "")
+
+
+class EffectError(PreconditionFailed):
+    """An effect that must not be done now.
+
+    Attributes:
+        effect: The recorded `Effect`; `None` if the service refused the call.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        effect: Any = None,
+        status: str = "FAILED_PRECONDITION",
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        retry_after_s: float | None = None,
+        violations: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(
+            message,
+            status=status,
+            reason=reason,
+            metadata=metadata,
+            retry_after_s=retry_after_s,
+            violations=violations,
+        )
+        self.effect = effect
+
+
+class EffectUnknown(EffectError):
+    """An attempt began and did not report: find out whether the work was done, then decide."""
+
+
+class EffectRunning(EffectError):
+    """Another attempt runs and did not report in the time to wait: wait longer."""
+
+
+class EffectNotDone(EffectError):
+    """The attempt reported that the work was not done: try again."""
+
+
+class EffectRefused(EffectError):
+    """The attempt reported that the work was refused: another attempt makes no sense."""
+
+
+class EffectInputChanged(EffectError):
+    """The effect was begun with another input: use another key for other work."""
+
+
+class EffectNotUnknown(EffectError):
+    """The effect is not unknown, or a later attempt has begun: read the effect again."""
+
+
+class EffectNotRecorded(EffectError):
+    """The thread only answers recorded effects, and none matches: do not do the work."""
 
 
 class ValuesMissing(TuskPointError):
@@ -285,9 +343,9 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "LEASE_LOST": LeaseLost,
     "WEBHOOK_NOT_FOUND": NotFound,
     "EFFECT_NOT_FOUND": NotFound,
-    "EFFECT_INPUT_CHANGED": PreconditionFailed,
-    "EFFECT_NOT_UNKNOWN": PreconditionFailed,
-    "EFFECT_NOT_RECORDED": PreconditionFailed,
+    "EFFECT_INPUT_CHANGED": EffectInputChanged,
+    "EFFECT_NOT_UNKNOWN": EffectNotUnknown,
+    "EFFECT_NOT_RECORDED": EffectNotRecorded,
     "BACKLOG_FULL": ResourceExhausted,
     "MEMORY_FULL": ResourceExhausted,
     "READER_TOO_SLOW": ResourceExhausted,

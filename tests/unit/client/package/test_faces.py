@@ -23,6 +23,7 @@ from tuskpoint.langgraph import TuskPointSaver
 SERVICES = [
     "AdminService",
     "CheckpointService",
+    "EffectService",
     "HandoffService",
     "HistoryService",
     "SearchService",

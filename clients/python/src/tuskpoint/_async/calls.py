@@ -16,6 +16,7 @@ from .._transport.settings.options import Options
 from .._transport.warnings import WARNINGS
 from ..errors import NotFound, PreconditionFailed, ServerError
 from ..v1 import checkpoint_service_pb2 as checkpoints
+from ..v1 import effect_service_pb2 as effects
 from ..v1 import handoff_service_pb2 as handoffs
 from ..v1 import history_service_pb2 as history
 from ..v1 import search_service_pb2 as search
@@ -196,6 +197,13 @@ class AsyncCalls(AsyncTransport):
             namespaces += answer.namespaces
             if len(answer.namespaces) < page.limit or len(namespaces) >= request.limit:
                 return namespaces
+
+    async def begin_effect(
+        self, request: effects.BeginEffectRequest
+    ) -> effects.BeginEffectResponse:
+        """Begin an effect, under the lease of the thread if these calls have one."""
+        self.leases.fill(request)
+        return await self.unary(methods.BEGIN_EFFECT, request)
 
     def adopt_handoff(
         self, request: handoffs.AdoptHandoffRequest

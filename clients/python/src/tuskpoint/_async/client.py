@@ -10,6 +10,7 @@ from .._messages.checkpoints.value_cache import DEFAULT_BYTES
 from .._transport.settings.options import Options
 from .._transport.settings.token import FilePath
 from .calls import AsyncCalls
+from .effects.methods import AsyncEffects
 from .parts.admin import AsyncAdmin
 from .parts.checkpoints import AsyncCheckpoints
 from .parts.handoffs import AsyncHandoffs
@@ -37,6 +38,7 @@ class AsyncClient(
     AsyncOffers,
     AsyncSnapshots,
     AsyncItems,
+    AsyncEffects,
     AsyncAdmin,
     AsyncWebhooks,
 ):

@@ -14,6 +14,7 @@ from typing import Literal
 from ..errors import InvalidRequest
 from ..v1 import lease_service_pb2 as leases
 from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveWritesRequest
+from ..v1.effect_service_pb2 import BeginEffectRequest
 from ..v1.thread_service_pb2 import RollbackThreadRequest
 from .arguments import check_text, invalid_field
 from .records import LeaseRecord
@@ -131,12 +132,21 @@ class HeldLeases:
                 del self._ids[lease.thread_id]
 
     def fill(
-        self, request: SaveCheckpointRequest | SaveWritesRequest | RollbackThreadRequest
+        self,
+        request: SaveCheckpointRequest
+        | SaveWritesRequest
+        | RollbackThreadRequest
+        | BeginEffectRequest,
     ) -> None:
         """Name the lease of the thread in a change, if the client has one."""
         if not self._ids or request.lease_id:
             return
-        ref = request.checkpoint.ref if isinstance(request, SaveCheckpointRequest) else request.ref
-        lease_id = self._ids.get(ref.thread_id)
+        if isinstance(request, BeginEffectRequest):
+            thread_id = request.thread_id
+        elif isinstance(request, SaveCheckpointRequest):
+            thread_id = request.checkpoint.ref.thread_id
+        else:
+            thread_id = request.ref.thread_id
+        lease_id = self._ids.get(thread_id)
         if lease_id is not None:
             request.lease_id = lease_id

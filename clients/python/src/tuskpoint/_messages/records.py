@@ -107,7 +107,7 @@ class Write:
             UnreadableValue: The type is not json, null or bytes. A read with the view "json"
                 returns the value as json.
         """
-        return _decode(self.channel, self.type, self.data)
+        return decoded_value("channel", self.channel, self.type, self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,29 +162,40 @@ class CheckpointRecord:
                 channel's bytes, and a read with the view "json" returns the value as json.
         """
         return {
-            name: _decode(name, channel.type, channel.data or b"")
+            name: decoded_value("channel", name, channel.type, channel.data or b"")
             for name, channel in self.channels.items()
             if channel.type is not None
         }
 
 
-def _decode(name: str, kind: str, data: bytes) -> Any:
+def decoded_value(what: str, name: str, kind: str, data: bytes) -> Any:
+    """Return the value that a type and bytes encode.
+
+    Args:
+        what: Kind of thing that has the value, for the error.
+        name: Name of the thing, for the error.
+        kind: Name of the encoding.
+        data: The encoded value.
+
+    Raises:
+        UnreadableValue: The type is not json, null or bytes.
+    """
     if kind == "json":
         try:
             return json.loads(data)
         except ValueError as error:
             raise UnreadableValue(
-                f"channel '{name}' has the type json but is not JSON: {error}", status="DATA_LOSS"
+                f"{what} '{name}' has the type json but is not JSON: {error}", status="DATA_LOSS"
             ) from error
     if kind == "null":
         return None
     if kind == "bytes":
         return data
     raise UnreadableValue(
-        f"channel '{name}' is of type '{kind}', which only the framework that saved it can read "
+        f"{what} '{name}' is of type '{kind}', which only the framework that saved it can read "
         "(LangGraph's types need TuskPointSaver); read it with view='json', or take its bytes",
         status="FAILED_PRECONDITION",
-        metadata={"channel": name, "type": kind},
+        metadata={what: name, "type": kind},
     )
 
 

@@ -11,6 +11,7 @@ from .._messages.checkpoints.value_cache import DEFAULT_BYTES
 from .._transport.settings.options import Options
 from .._transport.settings.token import FilePath
 from .calls import SyncCalls
+from .effects.methods import SyncEffects
 from .parts.admin import SyncAdmin
 from .parts.checkpoints import SyncCheckpoints
 from .parts.handoffs import SyncHandoffs
@@ -38,6 +39,7 @@ class Client(
     SyncOffers,
     SyncSnapshots,
     SyncItems,
+    SyncEffects,
     SyncAdmin,
     SyncWebhooks,
 ):

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from ..v1 import admin_service_pb2 as admin
 from ..v1 import checkpoint_service_pb2 as checkpoints
+from ..v1 import effect_service_pb2 as effects
 from ..v1 import handoff_service_pb2 as handoffs
 from ..v1 import history_service_pb2 as history
 from ..v1 import lease_service_pb2 as leases
@@ -57,6 +58,7 @@ _LEASES = "/tuskpoint.v1.LeaseService/"
 _HANDOFFS = "/tuskpoint.v1.HandoffService/"
 _SNAPSHOTS = "/tuskpoint.v1.SnapshotService/"
 _STORE = "/tuskpoint.v1.StoreService/"
+_EFFECTS = "/tuskpoint.v1.EffectService/"
 _ADMIN = "/tuskpoint.v1.AdminService/"
 _WEBHOOKS = "/tuskpoint.v1.WebhookService/"
 
@@ -257,6 +259,20 @@ LIST_ITEM_NAMESPACES = Method(
     _STORE + "ListItemNamespaces",
     store.ListItemNamespacesRequest,
     store.ListItemNamespacesResponse,
+)
+BEGIN_EFFECT = Method(
+    _EFFECTS + "BeginEffect", effects.BeginEffectRequest, effects.BeginEffectResponse
+)
+COMPLETE_EFFECT = Method(
+    _EFFECTS + "CompleteEffect", effects.CompleteEffectRequest, effects.CompleteEffectResponse
+)
+FAIL_EFFECT = Method(_EFFECTS + "FailEffect", effects.FailEffectRequest, effects.FailEffectResponse)
+RESOLVE_EFFECT = Method(
+    _EFFECTS + "ResolveEffect", effects.ResolveEffectRequest, effects.ResolveEffectResponse
+)
+GET_EFFECT = Method(_EFFECTS + "GetEffect", effects.GetEffectRequest, effects.GetEffectResponse)
+LIST_EFFECTS = Method(
+    _EFFECTS + "ListEffects", effects.ListEffectsRequest, effects.ListEffectsResponse
 )
 GET_SERVER_INFO = Method(
     _ADMIN + "GetServerInfo", admin.GetServerInfoRequest, admin.GetServerInfoResponse

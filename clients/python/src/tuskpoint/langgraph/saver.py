@@ -16,6 +16,7 @@ from .._sync.calls import SyncCalls
 from .._transport.settings.options import Options
 from .._transport.settings.token import FilePath
 from ._async import AsyncMethods
+from ._effect_blocks import EffectMethods
 from ._encode import thread_text
 from ._leases import SaverLease
 from ._summary import Summarize
@@ -24,7 +25,7 @@ from ._vector import Vectorize
 from ._versions import next_version
 
 
-class TuskPointSaver(AsyncMethods, SyncMethods):
+class TuskPointSaver(AsyncMethods, SyncMethods, EffectMethods):
     """A LangGraph checkpointer that keeps checkpoints in a TuskPoint server.
 
     Sync and async methods both work, from any thread and any event loop; sync methods never

@@ -1,0 +1,1 @@
+"""Effects: the calls, and the block that does work once."""

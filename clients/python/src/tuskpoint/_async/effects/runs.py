@@ -1,0 +1,114 @@
+"""A block that does work in the outside world once."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+from ..._messages.effect_attempts import (
+    EffectPlan,
+    EffectRunBase,
+    Waiting,
+    ending_error,
+    problem_of,
+)
+from ..._messages.effects import completing, failing
+from ..._transport import methods
+from ...errors import NotFound, TuskPointError
+from ..calls import AsyncCalls
+
+
+class AsyncEffectRun(EffectRunBase):
+    """A block that does work in the outside world once. Enter it with `async with`.
+
+    Entering the block records an attempt. If `pending` is true, the block must do the work and
+    call `complete`. Otherwise the work is done already, and `result` has its result. Entering waits
+    for an attempt that runs elsewhere.
+
+    A block that ends in any other way reports what it knows: an exception, a cancellation or the
+    end of the block without `complete` makes the effect unknown, unless `not_done` or `refused`
+    was called.
+    """
+
+    def __init__(self, calls: AsyncCalls, plan: EffectPlan) -> None:
+        super().__init__(plan)
+        self._calls = calls
+
+    async def complete(self, result: Any = None) -> None:
+        """Record that the work is done.
+
+        `result` has the recorded result afterwards. If a late report of an earlier attempt came
+        first, that is the result of the earlier attempt.
+
+        Args:
+            result: Result of the work.
+
+        Raises:
+            InvalidRequest: The result cannot be encoded. The work is done, and the end of the block
+                reports the effect as unknown.
+            ResourceExhausted: The result is too large. Record a reference to the result instead.
+            PreconditionFailed: The effect is not pending.
+        """
+        self._check_pending()
+        # From now on the work is done: nothing that happens may report it as not done.
+        self._outcome, self._why = "unknown", "the work was done, but its result was not recorded"
+        request = self._plan.request
+        answer = await self._calls.unary(
+            methods.COMPLETE_EFFECT,
+            completing(
+                *(request.thread_id, request.key, self.idempotency_key),
+                self._plan.encode(result),
+                self._plan.durability,
+            ),
+        )
+        self._reported(answer.effect)
+
+    async def __aenter__(self) -> Self:
+        waiting = Waiting(self._plan)
+        while True:
+            try:
+                answer = await self._calls.begin_effect(self._plan.request)
+            except NotFound as refusal:
+                pause_s = waiting.after_refusal(refusal)
+            else:
+                effect = self._begun(answer)
+                next_pause_s = waiting.after_answer(effect)
+                if next_pause_s is None:
+                    self._pending = effect.run
+                    return self
+                pause_s = next_pause_s
+            await asyncio.sleep(pause_s)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._pending:
+            return
+        try:
+            await self._fail(error)
+        except TuskPointError as failure:
+            if error is None:
+                raise
+            # The attempt becomes unknown when its time is over.
+            error.add_note(f"effect '{self.effect.key}': the outcome was not recorded: {failure}")
+            return
+        if error is None and self.effect.state != "done":
+            raise ending_error(self.effect)
+
+    async def _fail(self, error: BaseException | None) -> None:
+        request = self._plan.request
+        problem = problem_of(error)
+        answer = await self._calls.unary(
+            methods.FAIL_EFFECT,
+            failing(
+                *(request.thread_id, request.key, self.idempotency_key, self.attempt),
+                self._outcome,
+                f"{self._why}: {problem}" if self._why and error else self._why or problem,
+                self._plan.durability,
+            ),
+        )
+        self._reported(answer.effect)
