@@ -19,7 +19,7 @@ from tuskpoint.mcp.server import Access, make_server
 ACCESS = Access("stdio", {})
 GIVEN_TO_MODELS = ("name", "title", "description", "inputSchema", "annotations")
 MAX_BYTES = 15_000
-MAX_BYTES_WITH_RESULTS = 27_000
+MAX_BYTES_WITH_RESULTS = 28_000
 
 PARAMETERS = {
     "checkpoint_save": "thread_id state_json summary? label? agent_id? expected_head? durability?",
@@ -37,6 +37,7 @@ PARAMETERS = {
     "thread_waiting": "thread_id? agent_id? limit? after? max_chars?",
     "thread_answer": "thread_id answer_json interrupt_id? checkpoint_id?",
     "thread_history": "thread_id cursor? limit?",
+    "effect_list": "thread_id state? limit?",
     "tuskpoint_info": "",
 }
 """Parameters of every tool; `?` marks the optional parameters."""

@@ -99,7 +99,7 @@ async def test_the_tools_announce_parameters_schemas_and_what_they_change(call: 
             parameter for parameter in parameters if "?" not in parameter
         ]
         assert {parameter.rstrip("?") for parameter in parameters} <= set(schema["properties"])
-    beyond = {"thread_list", "thread_waiting", "thread_answer", "thread_history"}
+    beyond = {"effect_list", "thread_list", "thread_waiting", "thread_answer", "thread_history"}
     assert set(call.tools) == set(OLDER) | beyond
     for name, tool in call.tools.items():
         assert tool.output_schema is not None
@@ -224,3 +224,18 @@ async def test_a_recipient_is_passed_on(call: Caller) -> None:
         recipient="age12x0z6rxehdy5zxz38a36nyzln63ttr0r7s4xfdv3cdedmsthw5yqnugr22",
     )
     assert "SEALING_UNAVAILABLE" in said
+
+
+async def test_effects_are_listed(call: Caller, client: Client) -> None:
+    thread = a_thread()
+    with client.effect(thread, "charge:1", name="charge") as effect:
+        effect.complete("paid")
+    client.begin_effect(thread, "mail", owner="me")
+    listed = await call("effect_list", thread_id=thread)
+    assert [(entry["key"], entry["state"]) for entry in listed["effects"]] == [
+        ("mail", "running"),
+        ("charge:1", "done"),
+    ]
+    only = await call("effect_list", thread_id=thread, state="done", limit=1)
+    assert only["effects"][0]["idempotency_key"] == effect.idempotency_key
+    assert not only["truncated"]

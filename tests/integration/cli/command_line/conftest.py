@@ -89,6 +89,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             client.save(f"run-of-{name}", {}, metadata={"run_id": f"run-{name}"})
             client.set_retention(f"kept-{name}", timedelta(days=90))
             client.put_items([ItemChange(("users", "bob"), name, {"n": 1})])
+            begun = client.begin_effect(f"set-{name}", "charge:1", owner="shop")
+            client.fail_effect(
+                *(f"set-{name}", "charge:1"),
+                idempotency_key=begun.idempotency_key,
+                attempt=1,
+                outcome="unknown",
+                error="no answer",
+            )
         client.put_items([ItemChange(("users", "ada"), "food", {"likes": "rye"})])
         descriptor = directory / "descriptor.json"
         descriptor.write_text(client.handoff("atlas", to_agent="writer").to_json())

@@ -15,6 +15,7 @@ from tests.integration.cli.command_line.kit import run
 from tests.integration.cli.command_line.world import WHEN, World
 from tools.command_line_page import REFERENCE, interrupt
 from tuskpoint import Client
+from tuskpoint.cli.commands.effects import EFFECTS
 from tuskpoint.cli.commands.items import ITEMS
 from tuskpoint.cli.commands.lineage.snapshots import SNAPSHOTS
 from tuskpoint.cli.commands.retention import RETENTION
@@ -111,6 +112,18 @@ CASES = [
     Case("flush", "flush", r"^certified \d+ checkpoints?\n$"),
     Case("trail", "trail --thread atlas", r"(?m) SaveCheckpoint +atlas +OK +\d", is_stream=True),
     Case(
+        "effects list",
+        "effects set-NAME",
+        rf"(?m)^charge:1 +unknown +1 +{WHEN} +shop +no answer$",
+        is_stream=True,
+    ),
+    Case("effects show", "effects show set-NAME charge", r"(?m)^error +no answer$"),
+    Case(
+        "effects resolve",
+        "effects resolve set-NAME charge --not-done",
+        r"^effect charge:1 of thread set-\w+ is not done, and may be tried again$",
+    ),
+    Case(
         "webhooks list",
         "webhooks list",
         r"(?m)^gone +http://127.0.0.1:\d+ +thread.waiting +\d .* it answered 410$",
@@ -201,6 +214,7 @@ def documented_keys() -> dict[str, set[str]]:
 def test_every_command_has_a_case_and_its_keys_on_the_page() -> None:
     commands = {command.name for command in PROGRAM.registered_commands if command.name}
     groups = {
+        "effects": EFFECTS,
         "snapshot": SNAPSHOTS,
         "retention": RETENTION,
         "items": ITEMS,

@@ -13,6 +13,7 @@ GROUPS = (
     "threads",
     "checkpoints",
     "answers",
+    "effects",
     "history",
     "search",
     "browse",

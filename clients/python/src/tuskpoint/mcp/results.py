@@ -314,6 +314,14 @@ class History(Result):
     """Whether there already are more changes."""
 
 
+class Effects(Result):
+    """The effects of a thread."""
+
+    effects: list[dict[str, str | int]]
+    """Each has key, name, state, attempt, begun, owner, error and idempotency_key."""
+    truncated: bool
+
+
 class ToolSummary(Result):
     """A tool."""
 

@@ -19,7 +19,7 @@ from ..errors import TuskPointError, Unavailable
 from .reading import moment
 from .results import Info, Result, Setup, ToolSummary, TuskPointServer
 from .schemas import concise
-from .tools import checkpoints, lineage, threads
+from .tools import checkpoints, effects, lineage, threads
 
 NAME = "tuskpoint"
 _INSTRUCTIONS = (
@@ -78,6 +78,7 @@ _TOOLS: Mapping[ToolFunction, tuple[str, ToolAnnotations]] = {
     threads.thread_waiting: ("List waiting threads", _READS),
     threads.thread_answer: ("Answer a question", _DECIDES),
     threads.thread_history: ("Show what happened", _READS),
+    effects.effect_list: ("List effects", _READS),
 }
 """Tools: their titles, and hints for clients before a call.
 
