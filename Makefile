@@ -123,6 +123,11 @@ test-deploy: setup ## run the checks of the deployments, with tools that are bui
 kills-many: setup ## kill servers that share a journal in PostgreSQL (TUSKPOINT_KILLS=100)
 	$(PY) -m pytest -q -s -m crash tests/many $(ARGS)
 
+.PHONY: soak-effects
+soak-effects: setup ## kill agents that do effects, on each database, and then servers too (KILLS=1000)
+	TUSKPOINT_EFFECT_KILLS=$(or $(KILLS),1000) TUSKPOINT_EFFECT_FLEET=1 \
+	    $(PY) -m pytest -q -s tests/crash/effects $(ARGS)
+
 .PHONY: models
 models: setup ## run the models of the journal on each database (EXAMPLES=100)
 	TUSKPOINT_EXAMPLES=$(or $(EXAMPLES),100) \
