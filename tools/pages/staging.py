@@ -29,6 +29,7 @@ GROUPS = {
     "Tutorials": [
         "docs/tutorials/README.md",
         "docs/tutorials/approve-and-resume.md",
+        "docs/tutorials/charge-a-card-once.md",
         "docs/tutorials/fork-a-failed-run.md",
         "docs/tutorials/hand-off-between-teams.md",
         "docs/tutorials/hand-over-to-whoever-is-free.md",
