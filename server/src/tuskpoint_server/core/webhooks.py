@@ -78,13 +78,15 @@ class Subscriptions:
     Attributes:
         webhooks: The webhooks.
         console_url: Address of the console, for links; empty: payloads have no links.
+        events: Number of events that this server has committed since its start.
     """
 
-    __slots__ = ("console_url", "webhooks")
+    __slots__ = ("console_url", "events", "webhooks")
 
     def __init__(self) -> None:
         self.webhooks: tuple[Webhook, ...] = ()
         self.console_url = ""
+        self.events = 0
 
     def replace(self, webhooks: Sequence[Webhook], console_url: str) -> None:
         """Use other webhooks from now on."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -25,7 +27,8 @@ from .telemetry import Totals, WebhookInstruments
 AT_ONCE = 16  # attempts at the same time; fewer slow threads hold no other thread up
 FIRST_RETRY_S, LONGEST_RETRY_S = 5.0, 3600.0
 GATHER_S = 0.1  # least time between two looks for events
-_LOOK_S = 15.0  # longest time between two looks: another server may have made an event
+_LOOK_S = 1.0  # longest time between two looks: another server may have made an event
+_COUNT_S = 5.0  # time between two counts of what waits, which read all events
 _AFTER_TROUBLE_S = 5.0
 _MILLION = 1_000_000
 _GONE = (Reason.EFFECT_NOT_FOUND, Reason.THREAD_NOT_FOUND)
@@ -55,6 +58,8 @@ class WebhookPoster:
         self._listen = listen
         self._totals: Totals = []
         self._changes: Waiter | None = None
+        self._counted_s = -math.inf
+        self._seen = -1  # events that the last look has seen
         self._running: dict[int, asyncio.Task[None]] = {}
         self._instruments = WebhookInstruments(lambda: self._totals, rows.now_us)
 
@@ -83,12 +88,21 @@ class WebhookPoster:
         except Exception:  # noqa: BLE001 - a defect must not end the posting for good; it is logged
             _log.exception("the posting to webhooks failed")
             wait_s = _AFTER_TROUBLE_S
-        await changes.wait(max(wait_s, GATHER_S))
+        end_s = time.monotonic() + max(wait_s, GATHER_S)
+        while (left_s := end_s - time.monotonic()) > 0 and not self._has_news:
+            await changes.wait(left_s)  # most changes make no event
         await asyncio.sleep(GATHER_S)
+
+    @property
+    def _has_news(self) -> bool:
+        return self._seen != self._subscriptions.events
 
     async def _start(self, hooks: dict[str, Webhook]) -> float:
         """Start attempts; return the seconds until the next look."""
-        self._totals = await self._rows.totals()
+        self._seen = self._subscriptions.events
+        if time.monotonic() - self._counted_s >= _COUNT_S:
+            self._totals = await self._rows.totals()
+            self._counted_s = time.monotonic()
         now_us = self._rows.now_us()  # one moment: nothing becomes due between the two reads
         free = AT_ONCE - len(self._running)
         if free > 0:
@@ -113,7 +127,8 @@ class WebhookPoster:
             await asyncio.sleep(_AFTER_TROUBLE_S)
         finally:
             del self._running[delivery.number]
-            if self._changes is not None:  # the next event of the thread may go now
+            self._seen = -1  # the next event of the thread may go now
+            if self._changes is not None:
                 self._changes.wake()
 
     async def _posted(self, hook: Webhook, delivery: Delivery) -> None:

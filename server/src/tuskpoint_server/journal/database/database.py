@@ -350,6 +350,7 @@ class Database:
         return await self.query(self._backend.used_bytes)
 
     def _committed(self, committed: CommittedChanges) -> None:
+        self.subscriptions.events += committed.events
         self.announce(committed.threads)
         for tenant, added in committed.added.items():
             for callback in self.added:

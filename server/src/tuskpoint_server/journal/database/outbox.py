@@ -26,10 +26,12 @@ class Outbox:
 
     Attributes:
         subscriptions: The webhooks of the server.
+        count: Number of events that were written out.
     """
 
     def __init__(self, subscriptions: Subscriptions) -> None:
         self.subscriptions = subscriptions
+        self.count = 0
         self._rows: list[tuple[object, ...]] = []
 
     def add(
@@ -59,6 +61,7 @@ class Outbox:
     def write_out(self, connection: Connection) -> None:
         """Write the events so far."""
         _INSERT.run_rows(connection, _COLUMNS, self._rows)
+        self.count += len(self._rows)
         self._rows = []
 
     def discard(self) -> None:

@@ -61,6 +61,7 @@ class CommittedChanges(NamedTuple):
     threads: Set[tuple[str, str]] = frozenset()  # tenant and name of the changed threads
     # tenant to the number of its changes and the bytes of their new content
     added: Mapping[str, tuple[int, int]] = {}
+    events: int = 0  # number of events for webhooks
 
 
 class _BatchError(Exception):
@@ -312,7 +313,7 @@ class Writer:
             self._witness.note(*batch.last)
         if self._backend.is_lost(connection):
             self._disconnect()
-        return CommittedChanges(batch.changed.keys(), batch.added)
+        return CommittedChanges(batch.changed.keys(), batch.added, batch.outbox.count)
 
     def _withdraw_heads(self, batch: UnitOfWork, *, keeps: bool) -> None:
         """Make loads read from the database the threads that the coming commit may change."""
