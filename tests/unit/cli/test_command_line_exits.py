@@ -35,7 +35,9 @@ CODES = {
     "PermissionDenied": Exit.CREDENTIALS,
     "PreconditionFailed": Exit.REFUSED,
     "ResourceExhausted": Exit.REFUSED,
+    "LeaseLost": Exit.REFUSED,
     "ServerError": Exit.DEFECT,
+    "ThreadBusy": Exit.REFUSED,
     "ThreadDeleted": Exit.REFUSED,
     "TuskPointError": Exit.DEFECT,
     "Unauthenticated": Exit.CREDENTIALS,
@@ -69,7 +71,7 @@ def test_hints_are_about_reasons_that_there_are() -> None:
 SAY_WHAT_TO_DO = {
     *("CHECKPOINT_TOO_LARGE", "CURSOR_COMPACTED", "DESCRIPTOR_MISMATCH", "DIGEST_MISMATCH"),
     *("BLOB_NOT_FOUND", "DRAINING", "INTERNAL_ERROR", "INVALID_FIELD", "JOURNAL_DAMAGED"),
-    *("MEMORY_FULL", "METADATA_NOT_JSON", "OUTCOME_UNKNOWN", "PAGE_TOKEN_INVALID"),
+    *("OLDER_SERVERS", "MEMORY_FULL", "METADATA_NOT_JSON", "OUTCOME_UNKNOWN", "PAGE_TOKEN_INVALID"),
     *("READER_TOO_SLOW", "REQUEST_ID_REUSED", "VALUES_MISSING", "VERSION_TYPE_CHANGED"),
     *("CHUNK_OUT_OF_ORDER", "SESSION_RESUMED"),  # only on streams, which the program never opens
     *("LIMIT_EXCEEDED", "BLOB_MALFORMED", "JOURNAL_UNAVAILABLE", "QUOTA_EXCEEDED"),

@@ -88,6 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             client.create_snapshot(f"captured-{name}", session_id=f"drop-{name}")
             client.save(f"run-of-{name}", {}, metadata={"run_id": f"run-{name}"})
             client.set_retention(f"kept-{name}", timedelta(days=90))
+            client.acquire_lease(f"held-{name}", owner="ada", ttl_s=3600)
             client.put_items([ItemChange(("users", "bob"), name, {"n": 1})])
             begun = client.begin_effect(f"set-{name}", "charge:1", owner="shop")
             client.fail_effect(

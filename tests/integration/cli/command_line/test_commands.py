@@ -17,6 +17,7 @@ from tools.command_line_page import REFERENCE, interrupt
 from tuskpoint import Client
 from tuskpoint.cli.commands.effects import EFFECTS
 from tuskpoint.cli.commands.items import ITEMS
+from tuskpoint.cli.commands.leases import LEASES
 from tuskpoint.cli.commands.lineage.snapshots import SNAPSHOTS
 from tuskpoint.cli.commands.retention import RETENTION
 from tuskpoint.cli.commands.webhooks import WEBHOOKS
@@ -79,6 +80,10 @@ CASES = [
         "retention preview -",
         r"(?s)^rule: every thread.*\nwould delete 0 threads and in all \d+ checkpoints: ",
         given='[[retention]]\ntenant = "*"\nkeep_last = 1\n',
+    ),
+    Case("lease show", "lease show atlas", r"^nobody has the lease of thread atlas$"),
+    Case(
+        "lease release", "lease release held-NAME --yes", r"^released thread held-\w+, which ada "
     ),
     Case("items namespaces", "items namespaces users", r"(?m)^users\.ada$", is_stream=True),
     Case(
@@ -218,11 +223,13 @@ def test_every_command_has_a_case_and_its_keys_on_the_page() -> None:
         "snapshot": SNAPSHOTS,
         "retention": RETENTION,
         "items": ITEMS,
+        "lease": LEASES,
         "webhooks": WEBHOOKS,
     }
     for name, group in groups.items():
         commands |= {f"{name} {command.name}" for command in group.registered_commands}
     commands -= {"mcp"}  # a server, whose tests are in tests/integration/mcp
+    commands -= {"lease run"}  # prints only what its command prints; see test_leases.py
     commands |= {"retention show THREAD", "manifest --store"}  # variants with other output
     assert {case.name for case in CASES} == commands
     assert set(documented_keys()) == commands - {"handoff"}

@@ -22,6 +22,7 @@ GROUPS = (
     "lineage.snapshots",
     "lineage.handoffs",
     "lineage.inbox",
+    "leases",
     "items",
     "removal",
     "retention",

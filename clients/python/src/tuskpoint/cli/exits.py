@@ -65,6 +65,8 @@ HINTS: Mapping[str, str] = {
     "HANDOFF_CLOSED": "`tuskpoint inbox list AGENT` lists the open hand-offs",
     "THREAD_EXISTS": "name another thread with --as",
     "HEAD_MOVED": "`tuskpoint history THREAD` shows what was saved since",
+    "THREAD_BUSY": "`tuskpoint lease show THREAD` shows who drives the thread",
+    "LEASE_LOST": "`tuskpoint lease show THREAD` shows who drives the thread",
     "THREAD_DELETED": 'start the thread again with `tuskpoint save --parent ""`',
     "NOT_CERTIFIED": "`tuskpoint flush` certifies it",
     "CHECKPOINT_MISSING": "`tuskpoint list THREAD` lists its checkpoints",

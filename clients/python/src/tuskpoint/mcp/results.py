@@ -233,10 +233,11 @@ class Thread(Result):
     state: Literal["idle", "interrupted", "failed"]
     """"interrupted": the thread waits for an answer."""
     checkpoint_id: str | None
-    """Latest checkpoint of the thread."""
+    """The latest."""
     summary: str
     question: str | None
     failure: str | None
+    driver: str | None
     created: str
     updated: str
 
@@ -247,7 +248,7 @@ class Threads(Result):
     count: int
     threads: list[Thread]
     next_after: str | None
-    """Pass this as `after` for the next page; null if there are no more."""
+    """Pass this as `after` for the next page; null at the end."""
 
 
 class Question(Result):
@@ -277,7 +278,7 @@ class AllWaiting(Result):
     count: int
     waiting: list[Waiting]
     next_after: str | None
-    """Pass this as `after` for the next page; null if there are no more."""
+    """Pass this as `after` for the next page; null at the end."""
 
 
 class Answered(Result):

@@ -75,7 +75,10 @@ def keep(
     if log is None or lease is None or not held:
         raise lost(thread_id, lease, lease_id, batch.now_us)
     ttl_us = ttl_us or lease.ttl_us
-    lease = replace(lease, ttl_us=ttl_us, until_us=batch.now_us + ttl_us)
+    until_us = batch.now_us + ttl_us
+    if ttl_us >= lease.ttl_us:  # the clock of the server of the last extension may be ahead
+        until_us = max(until_us, lease.until_us)
+    lease = replace(lease, ttl_us=ttl_us, until_us=until_us)
     _set(log, lease)
     batch.store(log)
     return lease

@@ -113,7 +113,7 @@ def _print_table(out: Output, records: list[ThreadRecord]) -> None:
                 state_text(out, record.state),
                 short_id(record.head_checkpoint_id),
                 times.text(record.updated),
-                detail(out, record.question, record.failure, record.summary),
+                _driver(record) + detail(out, record.question, record.failure, record.summary),
             )
             for record in records
         ),
@@ -137,6 +137,7 @@ def _fields(cli: Session, record: ThreadRecord) -> list[tuple[str, str | Text]]:
         ("thread", plain(record.thread_id)),
         ("agent", plain(record.agent_id)),
         ("state", state_text(cli.out, record.state)),
+        ("driver", _driver_of(record)),
         ("waits for", question_text(record.question) if record.question else ""),
         ("failed with", whole_failure_text(record.failure) if record.failure else ""),
         ("summary", plain(record.summary)),
@@ -149,6 +150,19 @@ def _fields(cli: Session, record: ThreadRecord) -> list[tuple[str, str | Text]]:
         ("kept", f"{span(record.retention)} after its last change" if record.retention else ""),
         ("search", "" if record.searchable else "does not find it"),
     ]
+
+
+def _driver(record: ThreadRecord) -> Text:
+    """Return who drives a thread, as the begin of its detail."""
+    from rich.text import Text
+
+    return Text(f"driven by {plain(record.lease.owner)}; " if record.lease else "")
+
+
+def _driver_of(record: ThreadRecord) -> str:
+    """Return who drives a thread, and until when."""
+    lease = record.lease
+    return f"{plain(lease.owner)}, until {moment(lease.expires)}" if lease else ""
 
 
 def state_text(out: Output, state: str) -> Text:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..._messages.lineage.differences import Diff
     from ..._messages.lineage.offers import OfferRecord
     from ..._messages.lineage.verification import CheckpointVerdict, Verification
-    from ..._messages.records import CheckpointRecord
+    from ..._messages.records import CheckpointRecord, LeaseRecord
     from ..._messages.reports import ManifestRecord, ThreadRecord
     from ..._messages.retention import RetentionPreview, RetentionRule
     from ..._messages.search import SearchResults
@@ -94,6 +94,21 @@ def thread(thread_record: ThreadRecord, *, is_whole: bool) -> Shape:
         "summary": thread_record.summary,
         "question": record(thread_record.question),
         "failure": record(thread_record.failure),
+        "lease": lease(thread_record.lease),
+    }
+
+
+def lease(lease_record: LeaseRecord | None) -> Shape | None:
+    """Return the shape of a lease without its ID; `None` for no lease."""
+    if lease_record is None:
+        return None
+    return {
+        "owner": lease_record.owner,
+        "fence": lease_record.fence,
+        "advisory": lease_record.advisory,
+        "acquired": time(lease_record.acquired),
+        "expires": time(lease_record.expires),
+        "ttl_s": seconds(lease_record.ttl),
     }
 
 

@@ -191,6 +191,7 @@ def _thread(thread: ThreadRecord) -> Thread:
         summary=thread.summary,
         question=None if thread.question is None else thread.question.text,
         failure=failure_text(thread.failure),
+        driver=None if thread.lease is None else thread.lease.owner,
         created=moment(thread.created),
         updated=moment(thread.updated),
     )
