@@ -33,6 +33,7 @@ GROUPS = {
         "docs/tutorials/fork-a-failed-run.md",
         "docs/tutorials/hand-off-between-teams.md",
         "docs/tutorials/hand-over-to-whoever-is-free.md",
+        "docs/tutorials/one-driver.md",
         "docs/tutorials/prove-a-thread.md",
         "docs/tutorials/ping-me-when-it-waits.md",
         "examples/README.md",
