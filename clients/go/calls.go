@@ -229,6 +229,9 @@ func (c *caller) patience(method string, request proto.Message) time.Duration {
 	if slow[method] || (canAsk && asks.GetDurability() == Certified) {
 		return c.times.long
 	}
+	if lease, acquires := request.(*tuskpointv1.AcquireLeaseRequest); acquires {
+		return c.times.quick + lease.GetWait().AsDuration()
+	}
 	return c.times.quick
 }
 

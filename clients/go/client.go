@@ -20,11 +20,13 @@ type Client struct {
 	exchange   *exchange.Exchange
 	memory     memory
 	values     valueCache
+	held       heldLeases
 
 	checkpoints tuskpointv1.CheckpointServiceClient
 	threads     tuskpointv1.ThreadServiceClient
 	history     tuskpointv1.HistoryServiceClient
 	handoffs    tuskpointv1.HandoffServiceClient
+	leases      tuskpointv1.LeaseServiceClient
 	search      tuskpointv1.SearchServiceClient
 	snapshots   tuskpointv1.SnapshotServiceClient
 	store       tuskpointv1.StoreServiceClient
@@ -71,6 +73,7 @@ func Dial(target string, options ...Option) (*Client, error) {
 		threads:     tuskpointv1.NewThreadServiceClient(connection),
 		history:     tuskpointv1.NewHistoryServiceClient(connection),
 		handoffs:    tuskpointv1.NewHandoffServiceClient(connection),
+		leases:      tuskpointv1.NewLeaseServiceClient(connection),
 		search:      tuskpointv1.NewSearchServiceClient(connection),
 		snapshots:   tuskpointv1.NewSnapshotServiceClient(connection),
 		store:       tuskpointv1.NewStoreServiceClient(connection),
@@ -106,6 +109,9 @@ func (c *Client) Threads() tuskpointv1.ThreadServiceClient { return c.threads }
 
 // History returns the typed client of HistoryService.
 func (c *Client) History() tuskpointv1.HistoryServiceClient { return c.history }
+
+// Leases returns the typed client of LeaseService.
+func (c *Client) Leases() tuskpointv1.LeaseServiceClient { return c.leases }
 
 // Handoffs returns the typed client of HandoffService.
 func (c *Client) Handoffs() tuskpointv1.HandoffServiceClient { return c.handoffs }

@@ -73,6 +73,7 @@ func (c *Client) Rollback(
 	given := valueOf(options)
 	request := &tuskpointv1.RollbackThreadRequest{
 		Ref: refOf(threadID, given.Namespace, checkpointID), Durability: given.Durability,
+		LeaseId: c.held.of(threadID),
 	}
 	if given.ExpectedHead != "" {
 		request.ExpectedHead = &given.ExpectedHead

@@ -38,6 +38,9 @@ func newExchange(
 func (c *Client) saveCheckpoint(
 	ctx context.Context, request *tuskpointv1.SaveCheckpointRequest,
 ) (*tuskpointv1.SaveCheckpointResponse, error) {
+	if request.GetLeaseId() == "" {
+		request.LeaseId = c.held.of(request.GetCheckpoint().GetRef().GetThreadId())
+	}
 	values := c.values.changeOfSave(request)
 	large := wire.DetachLarge(wire.Holders(request.GetCheckpoint().GetState().GetChannels(), request.GetWrites()))
 	frame := &tuskpointv1.Frame{Call: &tuskpointv1.Frame_Save{Save: request}}
@@ -53,6 +56,9 @@ func (c *Client) saveCheckpoint(
 func (c *Client) saveWrites(
 	ctx context.Context, request *tuskpointv1.SaveWritesRequest,
 ) (*tuskpointv1.SaveWritesResponse, error) {
+	if request.GetLeaseId() == "" {
+		request.LeaseId = c.held.of(request.GetRef().GetThreadId())
+	}
 	values := c.values.changeOfWrites(request.GetRef(), request.GetWrites())
 	large := wire.DetachLarge(wire.Holders(nil, request.GetWrites()))
 	frame := &tuskpointv1.Frame{Call: &tuskpointv1.Frame_Writes{Writes: request}}

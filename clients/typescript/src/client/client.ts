@@ -44,7 +44,7 @@ import {
   type InterruptOptions,
   type OpenInterrupt,
 } from "./interrupts.js";
-import { Items } from "./items.js";
+import { Leases } from "./leases.js";
 import type { HandoffOptions } from "./options.js";
 
 /**
@@ -54,7 +54,7 @@ import type { HandoffOptions } from "./options.js";
  * batches. Failed calls are retried where that is safe. Every call has a deadline and accepts an
  * `AbortSignal`. Errors are subclasses of `TuskPointError`.
  */
-export class Client extends Items {
+export class Client extends Leases {
   /**
    * Return the interrupts that a checkpoint waits for.
    *

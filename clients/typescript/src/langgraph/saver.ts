@@ -14,6 +14,8 @@ import type {
   SerializerProtocol,
 } from "@langchain/langgraph-checkpoint";
 
+import { withLease, type LeaseOptions } from "../client/leases.js";
+import type { LeaseRecord } from "../messages/leases.js";
 import { Calls } from "../transport/calls.js";
 import { Connection, type ConnectionOptions } from "../transport/connection.js";
 import { NotFound } from "../errors.js";
@@ -106,6 +108,21 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     this.#durability = durability(given.durability);
     this.#options = given;
     this.#calls = new Calls(new Connection(given));
+  }
+
+  /**
+   * Run some work, such as a run of a graph, as the only driver of a thread; see `Client.withLease`.
+   *
+   * A run whose lease was lost fails with `LeaseLost` at its next save.
+   *
+   * @throws ThreadBusy - Another driver has the thread.
+   */
+  async withLease<T>(
+    threadId: string,
+    options: LeaseOptions,
+    work: (lease: LeaseRecord, lost: AbortSignal) => T | Promise<T>,
+  ): Promise<T> {
+    return await withLease(this.#calls, threadId, options, work);
   }
 
   // --- reads -------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import type {
 import type { ManifestEntry } from "../gen/tuskpoint/v1/manifest_pb.js";
 import { SearchMode } from "../gen/tuskpoint/v1/search_service_pb.js";
 import { ThreadState, type Thread as ThreadMessage } from "../gen/tuskpoint/v1/thread_pb.js";
+import { leaseRecord, type LeaseRecord } from "./leases.js";
 import { locationOf, moment, originsOf, type Lineage, type Location } from "./records.js";
 import { failureOf, questionOf, type Failure, type Question } from "./steps.js";
 import { nameOf } from "./words.js";
@@ -64,6 +65,8 @@ export interface ThreadRecord {
   readonly question: Question | undefined;
   /** First failure of the latest checkpoint, if the thread failed. */
   readonly failure: Failure | undefined;
+  /** Lease of the thread's driver, without its ID, if a lease holds. */
+  readonly lease: LeaseRecord | undefined;
 }
 
 /** A stored checkpoint as the manifest of its thread lists it. */
@@ -213,6 +216,7 @@ export function threadRecord(message: ThreadMessage): ThreadRecord {
     summary: message.summary,
     question: message.question && questionOf(message.question),
     failure: message.failure && failureOf(message.failure),
+    lease: message.lease && leaseRecord(message.lease),
   };
 }
 

@@ -46,6 +46,8 @@ type LoadRequest = MessageInitShape<typeof GetCheckpointRequestSchema> &
 export class Calls {
   /** The connection. */
   readonly connection: Connection;
+  /** The lease under which these calls change a thread, by thread. */
+  readonly leases = new Map<string, string>();
   /** Values that loads need not send again. */
   readonly #values: ValueCache;
 
@@ -61,6 +63,7 @@ export class Calls {
     options: CallOptions = {},
   ): Promise<SaveCheckpointResponse> {
     const value = create(SaveCheckpointRequestSchema, request);
+    value.leaseId ||= this.leases.get(value.checkpoint?.ref?.threadId ?? "") ?? "";
     const answer = await this.connection.exchange({ case: "save", value }, options);
     this.#values.addSaved(value, answer.ref?.checkpointId ?? "");
     return this.#checked(answer, value.durability);
@@ -98,6 +101,7 @@ export class Calls {
     options: CallOptions = {},
   ): Promise<SaveWritesResponse> {
     const value = create(SaveWritesRequestSchema, request);
+    value.leaseId ||= this.leases.get(value.ref?.threadId ?? "") ?? "";
     const answer = await this.connection.exchange({ case: "writes", value }, options);
     this.#values.addWritten(value);
     return this.#checked(answer, value.durability);

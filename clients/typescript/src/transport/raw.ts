@@ -16,6 +16,7 @@ import { AdminService } from "../gen/tuskpoint/v1/admin_service_pb.js";
 import { CheckpointService } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
 import { HandoffService } from "../gen/tuskpoint/v1/handoff_service_pb.js";
 import { HistoryService } from "../gen/tuskpoint/v1/history_service_pb.js";
+import { LeaseService } from "../gen/tuskpoint/v1/lease_service_pb.js";
 import { SearchService } from "../gen/tuskpoint/v1/search_service_pb.js";
 import { SnapshotService } from "../gen/tuskpoint/v1/snapshot_service_pb.js";
 import { StoreService } from "../gen/tuskpoint/v1/store_service_pb.js";
@@ -49,6 +50,7 @@ export interface RawClients {
   readonly checkpoints: RawClient<typeof CheckpointService>;
   readonly threads: RawClient<typeof ThreadService>;
   readonly history: RawClient<typeof HistoryService>;
+  readonly leases: RawClient<typeof LeaseService>;
   readonly search: RawClient<typeof SearchService>;
   readonly handoffs: RawClient<typeof HandoffService>;
   readonly snapshots: RawClient<typeof SnapshotService>;
@@ -62,6 +64,7 @@ export function rawClients(connection: Connection): RawClients {
     checkpoints: rawClient(CheckpointService, connection),
     threads: rawClient(ThreadService, connection),
     history: rawClient(HistoryService, connection),
+    leases: rawClient(LeaseService, connection),
     search: rawClient(SearchService, connection),
     handoffs: rawClient(HandoffService, connection),
     snapshots: rawClient(SnapshotService, connection),

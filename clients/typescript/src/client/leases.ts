@@ -1,0 +1,143 @@
+/** Leases of threads: acquiring, extending and releasing them. */
+
+import { LeaseLost, ServerError } from "../errors.js";
+import {
+  acquiring,
+  leaseRecord,
+  WAIT_MS,
+  waits,
+  type LeaseRecord,
+  type LeaseRequest,
+} from "../messages/leases.js";
+import type { Calls } from "../transport/calls.js";
+import type { CallOptions } from "../transport/connection.js";
+import { callOf, checkTexts } from "./arguments.js";
+import { Items } from "./items.js";
+
+/** Options of a lease. */
+export interface LeaseOptions extends LeaseRequest, CallOptions {}
+
+/** Extensions in the time of a lease. */
+const BEATS = 3;
+/** Time of an acquisition besides its wait. */
+const CALL_MS = 30_000;
+
+/** Acquire a lease; the calls name it in each change of the thread from then on. */
+export async function acquire(
+  calls: Calls,
+  threadId: string,
+  options: LeaseOptions,
+): Promise<LeaseRecord> {
+  checkTexts({ threadId });
+  const waitMs = waits(options) ? (options.waitMs ?? WAIT_MS) : 0;
+  const call = callOf({ ...options, timeoutMs: options.timeoutMs ?? CALL_MS + waitMs });
+  const { lease } = await calls.connection.raw.leases.acquireLease(
+    acquiring(threadId, options),
+    call,
+  );
+  if (lease === undefined) {
+    throw new ServerError("the server's answer has no lease", { status: "INTERNAL" });
+  }
+  calls.leases.set(threadId, lease.leaseId);
+  return leaseRecord(lease);
+}
+
+/** End a lease; return whether it held until now. */
+export async function release(
+  calls: Calls,
+  { threadId, leaseId }: LeaseRecord,
+  options: CallOptions = {},
+): Promise<boolean> {
+  if (calls.leases.get(threadId) === leaseId) {
+    calls.leases.delete(threadId);
+  }
+  const request = { threadId, leaseId };
+  return (await calls.connection.raw.leases.releaseLease(request, callOf(options))).released;
+}
+
+/**
+ * Hold a lease while some work runs; see `Client.withLease`. The lease is extended in the
+ * background; a failed extension is repeated at the next interval.
+ */
+export async function withLease<T>(
+  calls: Calls,
+  threadId: string,
+  options: LeaseOptions,
+  work: (lease: LeaseRecord, lost: AbortSignal) => T | Promise<T>,
+): Promise<T> {
+  const lease = await acquire(calls, threadId, options);
+  const lost = new AbortController();
+  let isBeating = false;
+  const beat = async () => {
+    if (isBeating) {
+      return;
+    }
+    isBeating = true;
+    try {
+      await calls.connection.raw.leases.keepLease({ threadId, leaseId: lease.leaseId });
+    } catch (error) {
+      if (error instanceof LeaseLost) {
+        clearInterval(timer);
+        lost.abort(error);
+      }
+    } finally {
+      isBeating = false;
+    }
+  };
+  const timer = setInterval(() => void beat(), lease.ttlMs / BEATS);
+  try {
+    return await work(lease, lost.signal);
+  } finally {
+    clearInterval(timer);
+    // After a failure the time of the lease ends it: the work is done.
+    await release(calls, lease).catch(() => false);
+  }
+}
+
+/** The part of the client that drives threads under leases. */
+export abstract class Leases extends Items {
+  /**
+   * Run some work as the only driver of a thread.
+   *
+   * Meanwhile the client extends the lease in the background, and names the lease in each save,
+   * write and rollback of the thread. If the lease was lost, the signal is aborted, and the next of
+   * these calls fails with `LeaseLost`.
+   *
+   * @param work - The work; gets the lease, and a signal that is aborted if the lease is lost.
+   * @throws ThreadBusy - Another driver has the thread.
+   */
+  async withLease<T>(
+    threadId: string,
+    options: LeaseOptions,
+    work: (lease: LeaseRecord, lost: AbortSignal) => T | Promise<T>,
+  ): Promise<T> {
+    return await withLease(this.calls, threadId, options, work);
+  }
+
+  /**
+   * Acquire a lease, which the caller extends with `keepLease`. Prefer `withLease`.
+   *
+   * Until `releaseLease`, the client names the lease in each save, write and rollback of the thread.
+   *
+   * @throws ThreadBusy - Another driver has the thread.
+   */
+  async acquireLease(threadId: string, options: LeaseOptions = {}): Promise<LeaseRecord> {
+    return await acquire(this.calls, threadId, options);
+  }
+
+  /**
+   * Extend a lease: its time starts again.
+   *
+   * @throws LeaseLost - The lease has ended.
+   */
+  async keepLease(lease: LeaseRecord, options: CallOptions = {}): Promise<LeaseRecord> {
+    const { threadId, leaseId } = lease;
+    const kept = await this.raw.leases.keepLease({ threadId, leaseId }, callOf(options));
+    return kept.lease === undefined ? lease : leaseRecord(kept.lease);
+  }
+
+  /** End a lease; return whether it held until now. */
+  async releaseLease(lease: LeaseRecord, options: CallOptions = {}): Promise<boolean> {
+    return await release(this.calls, lease, options);
+  }
+}

@@ -1,0 +1,73 @@
+/** Leases: one driver at a time, against a real server. */
+
+import { setTimeout as pause } from "node:timers/promises";
+
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { Client, InvalidRequest, LeaseLost, ThreadBusy } from "../../src/index.js";
+import { all, TestServer } from "../kit.js";
+
+let server: TestServer;
+let client: Client;
+let other: Client;
+
+beforeAll(async () => {
+  server = await TestServer.start();
+  client = new Client(server.target);
+  other = new Client(server.target);
+});
+
+afterAll(async () => {
+  client.close();
+  other.close();
+  await server.remove();
+});
+
+test("only the holder changes the thread, for as long as its work runs", async () => {
+  const done = await client.withLease("t", { owner: "first", ttlMs: 1_000 }, async (lease) => {
+    const { checkpointId } = await client.save("t", { x: 1 });
+    await expect(other.save("t", { x: 2 })).rejects.toMatchObject({ owner: "first" });
+    await expect(other.acquireLease("t")).rejects.toBeInstanceOf(ThreadBusy);
+    await pause(1_500); // longer than the time of the lease
+    await client.rollback("t", checkpointId);
+    expect((await other.getThread("t")).lease).toMatchObject({ owner: "first", leaseId: "" });
+    return lease.fence;
+  });
+  expect(done > 0n).toBe(true);
+  expect((await other.getThread("t")).lease).toBeUndefined();
+  await other.save("t", { x: 2 });
+  await client.save("t", { x: 3 });
+});
+
+test("a driver that was taken over cannot change the thread, and is told", async () => {
+  let taken: Awaited<ReturnType<Client["acquireLease"]>> | undefined;
+  const work = client.withLease("u", { owner: "first", ttlMs: 1_000 }, async (_, lost) => {
+    await client.save("u", { x: 1 });
+    taken = await other.acquireLease("u", { owner: "second", onBusy: "take_over" });
+    await new Promise((resolve) => lost.addEventListener("abort", resolve));
+    expect(lost.reason).toBeInstanceOf(LeaseLost);
+    await client.save("u", { x: 2 });
+  });
+  await expect(work).rejects.toMatchObject({ owner: "second" });
+  expect((await all(client.list("u"))).length).toBe(1);
+  expect(taken && (await other.keepLease(taken)).fence).toBe(taken?.fence);
+  expect(taken && (await other.releaseLease(taken))).toBe(true);
+  expect(taken && (await other.releaseLease(taken))).toBe(false);
+});
+
+test("a second driver waits for its turn", async () => {
+  const order: string[] = [];
+  const first = await client.acquireLease("w");
+  const second = other.withLease("w", { waitMs: 30_000 }, () => void order.push("second"));
+  order.push("first");
+  await client.releaseLease(first);
+  await second;
+  expect(order).toEqual(["first", "second"]);
+});
+
+test.each([{ ttlMs: 500 }, { ttlMs: Number.NaN }, { owner: "" }, { onBusy: "fight" as "wait" }])(
+  "bad options are refused: %o",
+  async (options) => {
+    await expect(client.acquireLease("bad", options)).rejects.toBeInstanceOf(InvalidRequest);
+  },
+);
