@@ -99,7 +99,10 @@ func (c *Client) AcquireLease(
 		ThreadId: threadID, Owner: given.Owner, OnBusy: given.OnBusy, Advisory: given.Advisory,
 	}
 	if given.Owner == "" {
-		host, _ := os.Hostname() //nolint:errcheck // the process is named all the same
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
 		request.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
 	if given.TTL != 0 {

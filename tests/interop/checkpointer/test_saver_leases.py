@@ -91,3 +91,42 @@ async def test_a_run_that_was_taken_over_ends_at_its_next_save(
             await first
         result = await graph_of(other, begun, free()).ainvoke({"log": ["again"]}, config)
     assert result["log"] == ["again", "first", "second"]
+
+
+@pytest.mark.parametrize("durability", ["async", "sync"])
+async def test_a_long_run_that_was_taken_over_does_not_go_on_to_its_end(
+    saver: TuskPointSaver, thread_id: str, durability: Any
+) -> None:
+    """LangGraph saves in the background, and reports a failed save only at the end of a run."""
+    begun = threading.Event()
+
+    def step(state: Log) -> dict[str, Any]:
+        begun.set()
+        return {"log": ["step"]}
+
+    builder = StateGraph(Log)
+    builder.add_node("step", step)
+    builder.add_edge(START, "step")
+    builder.add_edge("step", "step")
+    graph: Any = builder.compile(checkpointer=saver)
+    config = at(thread_id)
+
+    def run() -> None:
+        with saver.lease(thread_id, owner="first"):
+            graph.invoke({"log": []}, {**config, "recursion_limit": 10**9}, durability=durability)
+
+    async def run_async() -> None:
+        async with saver.lease(thread_id, owner="first"):
+            limit = {**config, "recursion_limit": 10**9}
+            await graph.ainvoke({"log": []}, limit, durability=durability)
+
+    for running in (asyncio.to_thread(run), run_async()):
+        task = asyncio.ensure_future(running)
+        async with TuskPointSaver(saver._calls.options.target) as other:
+            await asyncio.to_thread(begun.wait, 60)
+            lease = other.lease(thread_id, on_busy="take_over")
+            async with lease:
+                with pytest.raises(LeaseLost):
+                    await task
+            await other.adelete_thread(thread_id)
+            begun.clear()

@@ -14,7 +14,7 @@ from .._transport.policy import with_request_id
 from .._transport.resume import AdoptionStream, OfferStream, ReplayStream, WatchStream
 from .._transport.settings.options import Options
 from .._transport.warnings import WARNINGS
-from ..errors import NotFound, PreconditionFailed, ServerError
+from ..errors import LeaseLost, NotFound, PreconditionFailed, ServerError
 from ..v1 import checkpoint_service_pb2 as checkpoints
 from ..v1 import effect_service_pb2 as effects
 from ..v1 import handoff_service_pb2 as handoffs
@@ -56,7 +56,11 @@ class AsyncCalls(AsyncTransport):
     ) -> checkpoints.SaveCheckpointResponse:
         """Save a checkpoint of any size."""
         self.leases.fill(request)
-        answer = await self._exchange(methods.SAVE_CHECKPOINT, request)
+        try:
+            answer = await self._exchange(methods.SAVE_CHECKPOINT, request)
+        except LeaseLost as error:
+            self.leases.note(error)
+            raise
         self._values.add_saved(request, answer.ref.checkpoint_id)
         WARNINGS.log(self.options.target, answer.warnings)
         return answer
@@ -66,7 +70,11 @@ class AsyncCalls(AsyncTransport):
     ) -> checkpoints.SaveWritesResponse:
         """Save pending writes of any size."""
         self.leases.fill(request)
-        answer = await self._exchange(methods.SAVE_WRITES, request)
+        try:
+            answer = await self._exchange(methods.SAVE_WRITES, request)
+        except LeaseLost as error:
+            self.leases.note(error)
+            raise
         self._values.add_written(request)
         WARNINGS.log(self.options.target, answer.warnings)
         return answer

@@ -92,6 +92,7 @@ async def _beat(
     try:
         await keep(calls, lease, None)
     except LeaseLost as error:
+        calls.leases.note(error)
         _log.warning("%s", error)
         if on_lost is not None:
             on_lost()

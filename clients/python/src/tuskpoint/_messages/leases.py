@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from typing import Literal
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, LeaseLost
 from ..v1 import lease_service_pb2 as leases
 from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveWritesRequest
 from ..v1.effect_service_pb2 import BeginEffectRequest
@@ -103,6 +103,7 @@ class HeldLeases:
     def __init__(self, ids: Mapping[str, str] | None = None) -> None:
         self._lock = threading.Lock()
         self._ids = dict(ids or {})
+        self._lost: dict[str, LeaseLost] = {}
 
     @classmethod
     def of_environment(cls) -> HeldLeases:
@@ -128,8 +129,25 @@ class HeldLeases:
     def leave(self, lease: LeaseRecord) -> None:
         """Change the thread without this lease from now on."""
         with self._lock:
+            self._lost.pop(lease.lease_id, None)
             if self._ids.get(lease.thread_id) == lease.lease_id:
                 del self._ids[lease.thread_id]
+
+    def note(self, error: LeaseLost) -> None:
+        """Note that a lease was lost, as a change or an extension found out."""
+        with self._lock:
+            if error.lease_id in self._ids.values():
+                self._lost.setdefault(error.lease_id, error)
+
+    def check(self, lease: LeaseRecord) -> None:
+        """Raise if a lease is known to be lost; sends nothing.
+
+        Raises:
+            LeaseLost: The lease has ended.
+        """
+        error = self._lost.get(lease.lease_id)
+        if error is not None:
+            raise error
 
     def fill(
         self,

@@ -90,6 +90,7 @@ def _beat(calls: SyncCalls, lease: LeaseRecord, on_lost: Callable[[], object] | 
     try:
         keep(calls, lease, None)
     except LeaseLost as error:
+        calls.leases.note(error)
         _log.warning("%s", error)
         if on_lost is not None:
             on_lost()

@@ -3,14 +3,34 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextvars import ContextVar
 from types import TracebackType
 
 from .._async import leases as async_leases
 from .._async.calls import AsyncCalls
+from .._messages.leases import HeldLeases
 from .._messages.records import LeaseRecord
 from .._sync import leases
 from .._sync.calls import SyncCalls
 from ..v1.lease_service_pb2 import AcquireLeaseRequest
+
+_ENTERED: ContextVar[tuple[tuple[HeldLeases, LeaseRecord], ...]] = ContextVar(
+    "tuskpoint-leases", default=()
+)
+"""Leases in whose contexts this code runs, outermost first."""
+
+
+def check_leases() -> None:
+    """Raise if a lease is known to be lost in whose context this code runs.
+
+    LangGraph saves in the background, and reports an error of a save only at the end of a run. The
+    main loop of a run calls the saver after each step, and ends if the saver raises there.
+
+    Raises:
+        LeaseLost: The lease has ended.
+    """
+    for held, lease in _ENTERED.get():
+        held.check(lease)
 
 
 class SaverLease:
@@ -33,7 +53,7 @@ class SaverLease:
 
     def __enter__(self) -> LeaseRecord:
         self._entered = leases.held(self._calls, self._request)
-        return self._entered.__enter__()
+        return self._begin(self._entered.__enter__())
 
     def __exit__(
         self,
@@ -42,11 +62,12 @@ class SaverLease:
         traceback: TracebackType | None,
     ) -> None:
         if self._entered is not None:
+            self._end()
             self._entered.__exit__(kind, error, traceback)
 
     async def __aenter__(self) -> LeaseRecord:
         self._async_entered = async_leases.held(self._async_calls, self._request)
-        return await self._async_entered.__aenter__()
+        return self._begin(await self._async_entered.__aenter__())
 
     async def __aexit__(
         self,
@@ -55,4 +76,13 @@ class SaverLease:
         traceback: TracebackType | None,
     ) -> None:
         if self._async_entered is not None:
+            self._end()
             await self._async_entered.__aexit__(kind, error, traceback)
+
+    def _begin(self, lease: LeaseRecord) -> LeaseRecord:
+        self._lease = lease
+        _ENTERED.set((*_ENTERED.get(), (self._calls.leases, lease)))
+        return lease
+
+    def _end(self) -> None:
+        _ENTERED.set(tuple(pair for pair in _ENTERED.get() if pair[1] is not self._lease))

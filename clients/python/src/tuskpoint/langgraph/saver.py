@@ -18,7 +18,7 @@ from .._transport.settings.token import FilePath
 from ._async import AsyncMethods
 from ._effect_blocks import EffectMethods
 from ._encode import thread_text
-from ._leases import SaverLease
+from ._leases import SaverLease, check_leases
 from ._summary import Summarize
 from ._sync import SyncMethods
 from ._vector import Vectorize
@@ -121,7 +121,12 @@ class TuskPointSaver(AsyncMethods, SyncMethods, EffectMethods):
         self._searchable = requests.flag("searchable", searchable)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
-        """Return the version after `current`. Threads that have number versions keep numbers."""
+        """Return the version after `current`. Threads that have number versions keep numbers.
+
+        Raises:
+            LeaseLost: The run is in the context of a lease that was lost.
+        """
+        check_leases()
         return cast(str, next_version(current))
 
     def lease(
