@@ -49,8 +49,8 @@ export type {
   WatchOptions,
 } from "./messages/history.js";
 export type { AnswerOptions, InterruptOptions, OpenInterrupt } from "./client/interrupts.js";
-export type { LeaseOptions } from "./client/leases.js";
-export type { LeaseRecord, OnBusyName } from "./messages/leases.js";
+export type { LeaseOptions, LeaseRequest, OnBusyName } from "./client/leases.js";
+export type { LeaseRecord } from "./messages/threads.js";
 export type { Json, JsonObject } from "./messages/json.js";
 export type * from "./client/options.js";
 export type { RawClient, RawClients } from "./transport/raw.js";

@@ -1,18 +1,80 @@
 /** Leases of threads: acquiring, extending and releasing them. */
 
-import { LeaseLost, ServerError } from "../errors.js";
-import {
-  acquiring,
-  leaseRecord,
-  WAIT_MS,
-  waits,
-  type LeaseRecord,
-  type LeaseRequest,
-} from "../messages/leases.js";
+import { hostname } from "node:os";
+
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+
+import { invalidField, LeaseLost, ServerError } from "../errors.js";
+import { type AcquireLeaseRequestSchema, OnBusy } from "../gen/tuskpoint/v1/lease_service_pb.js";
+import { leaseRecord, type LeaseRecord } from "../messages/threads.js";
+import { choice } from "../messages/words.js";
 import type { Calls } from "../transport/calls.js";
 import type { CallOptions } from "../transport/connection.js";
 import { callOf, checkTexts } from "./arguments.js";
 import { Items } from "./items.js";
+
+/** What to do if another driver has the thread. */
+export type OnBusyName = "reject" | "wait" | "take_over";
+
+const ON_BUSY: Readonly<Record<OnBusyName, OnBusy>> = {
+  reject: OnBusy.REJECT,
+  wait: OnBusy.WAIT,
+  take_over: OnBusy.TAKE_OVER,
+};
+const TTL_MS = 30_000;
+const WAIT_MS = 30_000;
+
+/** Which lease to acquire. */
+export interface LeaseRequest {
+  /** Name of the driver, for people. Default: this machine and process. */
+  readonly owner?: string | undefined;
+  /** Milliseconds after which the lease ends unless it is extended. Default: 30,000. */
+  readonly ttlMs?: number | undefined;
+  /**
+   * What to do if another driver has the thread: "reject" fails with `ThreadBusy`, "wait" waits for
+   * the end of its lease, "take_over" ends its lease. Default: "wait" if `waitMs` is given, else
+   * "reject".
+   */
+  readonly onBusy?: OnBusyName | undefined;
+  /** Longest wait in milliseconds, with "wait". Default: 30,000. */
+  readonly waitMs?: number | undefined;
+  /** Whether the server accepts changes of callers without a lease. */
+  readonly advisory?: boolean | undefined;
+}
+
+/** Return whether a request waits for another driver. */
+function waits({ onBusy, waitMs }: LeaseRequest): boolean {
+  return onBusy === "wait" || (onBusy === undefined && waitMs !== undefined);
+}
+
+/**
+ * Return the request that acquires a lease.
+ *
+ * @throws InvalidRequest - A time is not a number of at least 0, or `onBusy` is unknown.
+ */
+function acquiring(
+  threadId: string,
+  options: LeaseRequest,
+): MessageInitShape<typeof AcquireLeaseRequestSchema> {
+  const { owner = `${hostname()}:${process.pid}`, ttlMs = TTL_MS, waitMs = WAIT_MS } = options;
+  const isWaiting = waits(options);
+  return {
+    threadId,
+    owner,
+    ttl: duration("ttlMs", ttlMs),
+    onBusy: choice("onBusy", options.onBusy ?? (isWaiting ? "wait" : "reject"), ON_BUSY),
+    advisory: options.advisory ?? false,
+    ...(isWaiting ? { wait: duration("waitMs", waitMs) } : {}),
+  };
+}
+
+function duration(name: string, ms: number) {
+  if (!(ms >= 0 && ms <= 1e9)) {
+    throw invalidField(name, `it must be a number of milliseconds, at least 0, not ${ms}`);
+  }
+  return durationFromMs(ms);
+}
 
 /** Options of a lease. */
 export interface LeaseOptions extends LeaseRequest, CallOptions {}

@@ -15,7 +15,7 @@ import type {
 } from "@langchain/langgraph-checkpoint";
 
 import { withLease, type LeaseOptions } from "../client/leases.js";
-import type { LeaseRecord } from "../messages/leases.js";
+import type { LeaseRecord } from "../messages/threads.js";
 import { Calls } from "../transport/calls.js";
 import { Connection, type ConnectionOptions } from "../transport/connection.js";
 import { NotFound } from "../errors.js";

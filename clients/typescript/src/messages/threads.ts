@@ -10,9 +10,9 @@ import type {
   ServerLimits,
 } from "../gen/tuskpoint/v1/admin_service_pb.js";
 import type { ManifestEntry } from "../gen/tuskpoint/v1/manifest_pb.js";
+import type { Lease } from "../gen/tuskpoint/v1/lease_pb.js";
 import { SearchMode } from "../gen/tuskpoint/v1/search_service_pb.js";
 import { ThreadState, type Thread as ThreadMessage } from "../gen/tuskpoint/v1/thread_pb.js";
-import { leaseRecord, type LeaseRecord } from "./leases.js";
 import { locationOf, moment, originsOf, type Lineage, type Location } from "./records.js";
 import { failureOf, questionOf, type Failure, type Question } from "./steps.js";
 import { nameOf } from "./words.js";
@@ -67,6 +67,26 @@ export interface ThreadRecord {
   readonly failure: Failure | undefined;
   /** Lease of the thread's driver, without its ID, if a lease holds. */
   readonly lease: LeaseRecord | undefined;
+}
+
+/** The right to change a thread. */
+export interface LeaseRecord {
+  /** The thread. */
+  readonly threadId: string;
+  /** ID of the lease; empty in the description of a thread: only the holder knows the ID. */
+  readonly leaseId: string;
+  /** Number that is greater than the fences of all earlier leases of the thread. */
+  readonly fence: bigint;
+  /** Name of the driver. */
+  readonly owner: string;
+  /** Whether changes without the lease are accepted. */
+  readonly advisory: boolean;
+  /** Time at which the lease ends unless it is extended. */
+  readonly expires: Date | undefined;
+  /** Time of the acquisition. */
+  readonly acquired: Date | undefined;
+  /** Milliseconds from an extension to the end. */
+  readonly ttlMs: number;
 }
 
 /** A stored checkpoint as the manifest of its thread lists it. */
@@ -217,6 +237,21 @@ export function threadRecord(message: ThreadMessage): ThreadRecord {
     question: message.question && questionOf(message.question),
     failure: message.failure && failureOf(message.failure),
     lease: message.lease && leaseRecord(message.lease),
+  };
+}
+
+/** Return a lease as a record. */
+export function leaseRecord(message: Lease): LeaseRecord {
+  const { threadId, leaseId, fence, owner, advisory } = message;
+  return {
+    threadId,
+    leaseId,
+    fence,
+    owner,
+    advisory,
+    expires: moment(message.expireTime),
+    acquired: moment(message.acquireTime),
+    ttlMs: message.ttl === undefined ? 0 : durationMs(message.ttl),
   };
 }
 
