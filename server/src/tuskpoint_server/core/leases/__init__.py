@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from .errors import Reason, Refusal
+from ..errors import Reason, Refusal
 
 MIN_TTL_S, MAX_TTL_S, DEFAULT_TTL_S = 1, 3600, 30
 """Bounds of the time of a lease, and the time of a lease for which the caller names none."""
