@@ -44,7 +44,7 @@ END_SECONDS = 30.0
 
 
 class Drivers:
-    """Driver processes, each of which prints its calls into a file."""
+    """Driver processes, each with a file of its calls."""
 
     def __init__(self, folder: Path) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []

@@ -174,7 +174,7 @@ async def test_a_driver_that_was_taken_over_cannot_change_the_thread(
             with pytest.raises(LeaseLost) as lost:
                 await client.save("t", {"x": 2})
             assert lost.value.owner == "second"
-        with pytest.raises(LeaseLost):  # also when nobody drives the thread any more
+        with pytest.raises(LeaseLost):  # also when nobody drives the thread
             await client.save("t", {"x": 2})
         await other.save("t", {"x": 3})
     await client.save("t", {"x": 4})

@@ -60,7 +60,7 @@ class SyncLeases(SyncPart):
         """Acquire a lease; the caller extends it with `keep_lease`. Prefer `lease`.
 
         Until `release_lease`, the client names the lease in each save, write and rollback of the
-        thread. The arguments are those of `lease`.
+        thread. See `lease` for the arguments.
 
         Raises:
             ThreadBusy: Another driver has the thread.

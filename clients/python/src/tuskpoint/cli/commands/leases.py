@@ -104,7 +104,7 @@ def _run(
             process.send_signal(number)
 
     def leave_to_command(_number: int, _frame: FrameType | None) -> None:
-        """Go on: the terminal sends Ctrl-C to the command, too."""
+        """Ignore the signal: the terminal sends Ctrl-C to the command, too."""
 
     before = signal.signal(signal.SIGTERM, pass_on), signal.signal(signal.SIGINT, leave_to_command)
     try:
