@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from tests.kit.drafts import TENANT, Reference, channel, draft, write_of
+from tests.simulation import effect_calls
 from tests.simulation.at_rest.damage import Concern, concerns, tainted
 from tests.simulation.promises.committed_rows import Place
 from tests.simulation.promises.model import Known
@@ -40,8 +41,8 @@ EXPECTED = {
     Reason.BACKLOG_FULL, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND,
     Reason.BLOB_UNAVAILABLE, Reason.BLOB_REJECTED, Reason.CERTIFICATION_FAILED,
     Reason.CHECKPOINT_MISSING, Reason.CHECKPOINT_NOT_FOUND, Reason.DRAINING,
-    Reason.JOURNAL_UNAVAILABLE, Reason.SNAPSHOT_NOT_FOUND, Reason.THREAD_DELETED,
-    Reason.THREAD_EXISTS, Reason.THREAD_NOT_FOUND, Reason.VALUES_MISSING,
+    Reason.EFFECT_NOT_FOUND, Reason.JOURNAL_UNAVAILABLE, Reason.SNAPSHOT_NOT_FOUND,
+    Reason.THREAD_DELETED, Reason.THREAD_EXISTS, Reason.THREAD_NOT_FOUND, Reason.VALUES_MISSING,
 }  # fmt: skip
 """Refusals that a client may see while faults are injected."""
 
@@ -133,6 +134,11 @@ class Clients:
         with self._doubt(server, key.thread_id):
             saved = await server.rows.save_writes(TENANT, key, writes)
             server.model.save_writes(key, writes, saved)
+
+    async def effect(self, server: Server) -> None:
+        """Let agents ask for an effect."""
+        with self._doubt(server, name := self.rng.choice(THREADS)):
+            self.problems += await effect_calls.ask(server, name, self.rng, self.value)
 
     # --- removals ------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ _WEIGHTS = {
     "copy": 1.0, "rollback": 1.0, "hand_off": 0.7, "adopt": 1.0, "snapshot": 1.0, "restore": 1.0,
     "delete_snapshot": 0.4, "flush": 5.0, "evict": 2.0, "sweep": 1.0, "index": 1.5, "read": 2.0,
     "crash": 0.7, "restart": 0.4, "outage": 0.3, "lose": 0.0, "pause": 3.0, "reborn": 0.5,
-    "month": 0.0, "look": 1.0, "collect": 0.7,
+    "month": 0.0, "look": 1.0, "collect": 0.7, "effect": 1.5,
 }  # fmt: skip
 
 

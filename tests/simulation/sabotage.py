@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,8 @@ from tuskpoint_server.archive.flush.packs import Pack, PackRunner
 from tuskpoint_server.archive.formats import manifests, records
 from tuskpoint_server.archive.rows import segment_index
 from tuskpoint_server.blobs.api import BlobMember
+from tuskpoint_server.core.effects import decisions
+from tuskpoint_server.core.effects.records import EffectRecord
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.features.removal import removal_rows as removal
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
@@ -179,6 +182,20 @@ def uses_are_not_recorded(patch: Patch) -> None:
 _LOST = "the catalog: |cannot be recovered|was refused: |without faults|work never ends"
 _MISSING = r"is None|is \(\)|not recovered|came back|rebuilt otherwise"
 
+
+def effects_are_repeated(patch: Patch) -> None:
+    """The server tells an agent to do work that is done."""
+    begin = decisions.begin
+
+    def forgetful(
+        record: EffectRecord | None, asked: decisions.BeginEffect, at: decisions.Moment
+    ) -> decisions.Decision:
+        decision = begin(record, asked, at)
+        return replace(decision, run=True) if not decision.changed else decision
+
+    patch.setattr(decisions, "begin", forgetful)
+
+
 SABOTAGES: dict[Callable[[Patch], None], tuple[str, int]] = {
     store_loses_what_was_read_back: (_LOST, 1),
     certified_without_read_back: (_LOST, 30),
@@ -187,12 +204,13 @@ SABOTAGES: dict[Callable[[Patch], None], tuple[str, int]] = {
     removal_is_not_recorded: ("came back", 16),
     deletion_is_not_recorded: ("came back|deleted", 10),
     older_record_wins: ("is .*|went back", 6),
-    removal_does_not_override: ("came back", 16),
+    removal_does_not_override: ("came back", 3),
     early_writes_keep_their_number: (_MISSING, 2),
     late_writes_are_not_stored: (_MISSING, 1),
     values_are_evicted_that_nothing_holds: ("nothing holds them", 4),
     changes_are_swept_too_early: ("lacks changes", 26),
     uses_are_not_recorded: ("does not use", 1),
     waiters_are_forgotten: ("waits for ever", 6),
+    effects_are_repeated: ("done again", 1),
 }
 """The text of the violation that each sabotage causes, and a seed that finds it."""

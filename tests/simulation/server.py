@@ -30,6 +30,7 @@ from tuskpoint_server.core.model import Checkpoint, CheckpointKey, View
 from tuskpoint_server.core.threads import is_reserved
 from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.features.checkpoints.completing import Completer
+from tuskpoint_server.features.effects.effect_rows import EffectRows
 from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotRows
@@ -166,6 +167,7 @@ class Server:
         self.rows = CheckpointRows(self.database)
         self.removal = RemovalRows(self.database)
         self.lineage = LineageRows(self.database)
+        self.effects = EffectRows(self.database)
         self.snapshots = SnapshotRows(self.database)
         self.handoffs = HandoffRows(self.database)
         self.index = IndexRows(self.database)

@@ -33,6 +33,7 @@ from tuskpoint_server.journal.database.writer import (
     Writer,
     journal_unavailable,
 )
+from tuskpoint_server.journal.migrations import LATEST
 from tuskpoint_server.journal.sql.backend import Numbers
 from tuskpoint_server.journal.sql.journal_metadata import new_facts
 from tuskpoint_server.journal.sql.schema import metadata
@@ -243,6 +244,7 @@ class MemoryDatabase(Database):
         self.full, self.heads = self.logs.full, self.logs.heads
         self.heads.now_s = lambda: 0.0
         self._closed = False
+        self._understood = LATEST
         self._reader = threading.local()
         self._connections = []
         self._writer = _InlineWriter(self)

@@ -67,11 +67,13 @@ class Model:
     Attributes:
         stories: Threads by name.
         doubtful: Threads with an unanswered call: only the journal knows its effect.
+        done: Effects whose outcome "done" was acknowledged: thread, incarnation and key.
     """
 
     def __init__(self) -> None:
         self.stories: dict[str, Story] = {}
         self.doubtful: set[str] = set()
+        self.done: set[tuple[str, int, str]] = set()
 
     def users(self) -> list[tuple[str, Place]]:
         """Return the checkpoints of all threads, in order."""
@@ -151,5 +153,6 @@ class Model:
 
     def believe(self, thread: Thread, name: str) -> None:
         """Take a thread's content from the journal."""
+        self.done = {effect for effect in self.done if effect[0] != name}
         known = {place: known_of(thread, place) for place in thread.rows}
         self.stories[name] = Story(thread.incarnation, known, early_of(thread))
