@@ -12,11 +12,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.contract.effects.kit import Agent
 from tests.integration.archive.recover.recovered import compare, recovered_house
 from tests.kit.archives import House, check_certified, keys_of
 from tests.kit.drafts import TENANT, Reference, channel, draft, write
 from tests.kit.histories import STEPS, History, live, store_of
 from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint_server.core.effects.decisions import AttemptOutcome, OnUnknown
 from tuskpoint_server.core.items import ItemChange
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import is_reserved
@@ -30,6 +32,7 @@ DELTA = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToStrin
 KINDS = (
     *(step for step in STEPS if step not in ("fail", "forget", "reject")),
     *("delta", "inside", "wait", "settings", "snapshot", "restore", "adopt", "drop_run", "items"),
+    "effects",
 )
 
 
@@ -148,6 +151,22 @@ class Recovering(History):
         self.house.clock.advance(1)
         await items.sweep()
 
+    async def effects(self) -> None:
+        """Begin an effect of a thread, and report what became of it."""
+        agent = Agent(self.house.journal, self.thread())
+        thread = await self.house.journal.thread(TENANT, agent.thread_id)
+        if thread is None:
+            return
+        key, on_unknown = self.random.choice("xyz"), self.random.choice([*OnUnknown])
+        answer = await agent.begin(key, on_unknown=on_unknown)
+        match self.random.randrange(4):
+            case 0:
+                await agent.complete(answer, self.content())
+            case 1:
+                await agent.fail(answer, self.random.choice([*AttemptOutcome]))
+            case 2:
+                self.house.clock.advance(60)
+
     async def flush(self) -> None:
         await self.house.flush()
         if await self.house.archive.catalog(TENANT) is not None:
@@ -190,6 +209,6 @@ def test_certified_checkpoints_are_recovered_however_they_are_stored(
 
 @pytest.mark.usefixtures("database")
 def test_a_long_history_is_recovered() -> None:
-    steps = ["save", "writes", "inherit", "prune", "items", "save", "fork", "evict"] * 6
+    steps = ["save", "writes", "inherit", "prune", "items", "effects", "save", "fork", "evict"] * 6
     recover(0, [*steps, "flush", *steps], "whole")
     recover(1, [*steps, "flush", *steps], "whole")

@@ -220,6 +220,14 @@ async def test_an_effect_from_its_begin_to_the_deletion_of_its_thread(
     decision.ClearField("result")
     assert (await refused(effects.ResolveEffect(decision))).reason == "EFFECT_NOT_UNKNOWN"
 
+    await admin.Flush(admin_pb.FlushRequest())
+    verified = [
+        frame async for frame in threads.VerifyThread(tpb.VerifyThreadRequest(thread_id=THREAD))
+    ]
+    places = {frame.verdict.ref.thread_id for frame in verified if frame.HasField("verdict")}
+    assert places == {THREAD, f"$effects/{THREAD}"}
+    assert (verified[-1].total.passed, verified[-1].total.failed) == (3, 0)
+
     changed_kind = history_pb.EVENT_KIND_EFFECT_CHANGED
     watched = history_pb.WatchThreadRequest(thread_id=THREAD, kinds=[changed_kind])
     seqs = []

@@ -394,7 +394,10 @@ class ThreadServiceStub:
     """Reads every stored checkpoint of a thread back from the blob store and
     streams a verdict on each checkpoint, then checks the journal's rows and
     values of the thread, and streams a total last. Changes and repairs
-    nothing. The check of the journal covers values that were not evicted.
+    nothing. The check of the journal covers values that were not evicted. The
+    effects of the thread follow its checkpoints: the reference of the verdict
+    on an effect has the thread ID "$effects/" and the thread, and as checkpoint
+    ID the SHA-256 of the key of the effect, in hex.
 
     Errors, besides the common errors that `ErrorReason` lists:
 
@@ -794,7 +797,10 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """Reads every stored checkpoint of a thread back from the blob store and
     streams a verdict on each checkpoint, then checks the journal's rows and
     values of the thread, and streams a total last. Changes and repairs
-    nothing. The check of the journal covers values that were not evicted.
+    nothing. The check of the journal covers values that were not evicted. The
+    effects of the thread follow its checkpoints: the reference of the verdict
+    on an effect has the thread ID "$effects/" and the thread, and as checkpoint
+    ID the SHA-256 of the key of the effect, in hex.
 
     Errors, besides the common errors that `ErrorReason` lists:
 
@@ -1281,7 +1287,10 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         """Reads every stored checkpoint of a thread back from the blob store and
         streams a verdict on each checkpoint, then checks the journal's rows and
         values of the thread, and streams a total last. Changes and repairs
-        nothing. The check of the journal covers values that were not evicted.
+        nothing. The check of the journal covers values that were not evicted. The
+        effects of the thread follow its checkpoints: the reference of the verdict
+        on an effect has the thread ID "$effects/" and the thread, and as checkpoint
+        ID the SHA-256 of the key of the effect, in hex.
 
         Errors, besides the common errors that `ErrorReason` lists:
 

@@ -13,6 +13,7 @@ from ...archive.archive import Archive
 from ...archive.formats.manifests import Key, Manifest, ManifestEntry
 from ...archive.read.read import page_of
 from ...archive.rows.status import NewestCatalog
+from ...core.effects.records import effects_of
 from ...core.errors import Reason, Refusal
 from ...core.model import BlobLocation
 from ...core.threads import (
@@ -76,17 +77,22 @@ class Threads:
     async def verify(
         self, tenant: str, thread_id: str
     ) -> AsyncGenerator[Verdict | VerificationTotal, None]:
-        """Yield a verdict on each checkpoint of a thread, then the total."""
-        verification = await self._archive.verification(tenant, thread_id)
-        if verification is None:
-            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        """Yield a verdict on each checkpoint and effect of a thread, then the total."""
         counts: Counter[VerdictKind] = Counter()
-        async with aclosing(verification.verdicts()) as verdicts:
-            async for verdict in verdicts:
-                counts[verdict.kind] += 1
-                yield verdict
-        journal = await verification.journal_problems()
-        yield VerificationTotal(counts, verification.chain_problem, journal)
+        chain_problem, journal = "", list[str]()
+        for name in (thread_id, effects_of(thread_id)):
+            verification = await self._archive.verification(tenant, name)
+            if verification is None and name == thread_id:
+                raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+            if verification is None:
+                continue
+            async with aclosing(verification.verdicts()) as verdicts:
+                async for verdict in verdicts:
+                    counts[verdict.kind] += 1
+                    yield verdict
+            journal += await verification.journal_problems()
+            chain_problem = chain_problem or verification.chain_problem
+        yield VerificationTotal(counts, chain_problem, tuple(journal))
 
     async def manifest(
         self, tenant: str, thread_id: str, size: int, token: str, *, store: bool

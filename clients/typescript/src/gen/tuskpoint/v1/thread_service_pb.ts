@@ -2170,7 +2170,10 @@ export const ThreadService: GenService<{
    * Reads every stored checkpoint of a thread back from the blob store and
    * streams a verdict on each checkpoint, then checks the journal's rows and
    * values of the thread, and streams a total last. Changes and repairs
-   * nothing. The check of the journal covers values that were not evicted.
+   * nothing. The check of the journal covers values that were not evicted. The
+   * effects of the thread follow its checkpoints: the reference of the verdict
+   * on an effect has the thread ID "$effects/" and the thread, and as checkpoint
+   * ID the SHA-256 of the key of the effect, in hex.
    *
    * Errors, besides the common errors that `ErrorReason` lists:
    *
