@@ -27,6 +27,14 @@ CODES = {
     "DataLoss": Exit.INTEGRITY,
     "DeadlineExceeded": Exit.UNREACHABLE,
     "DescriptorMismatch": Exit.INTEGRITY,
+    "EffectError": Exit.REFUSED,
+    "EffectInputChanged": Exit.REFUSED,
+    "EffectNotDone": Exit.REFUSED,
+    "EffectNotRecorded": Exit.REFUSED,
+    "EffectNotUnknown": Exit.REFUSED,
+    "EffectRefused": Exit.REFUSED,
+    "EffectRunning": Exit.REFUSED,
+    "EffectUnknown": Exit.REFUSED,
     "HashMismatch": Exit.INTEGRITY,
     "InvalidDescriptor": Exit.USAGE,
     "InvalidType": Exit.USAGE,
@@ -76,7 +84,7 @@ SAY_WHAT_TO_DO = {
     *("CHUNK_OUT_OF_ORDER", "SESSION_RESUMED"),  # only on streams, which the program never opens
     *("LIMIT_EXCEEDED", "BLOB_MALFORMED", "JOURNAL_UNAVAILABLE", "QUOTA_EXCEEDED"),
     *("SEALING_UNAVAILABLE", "SIGNATURE_REFUSED", "STREAM_TRUNCATED"),
-    "OLDER_SERVERS",
+    *("EFFECT_INPUT_CHANGED", "EFFECT_NOT_RECORDED"),
     *("KEY_MISSING", "KEY_WRONG", "KEY_PROVIDER_UNAVAILABLE"),
     *("DEADLINE_EXCEEDED", "NOT_IMPLEMENTED"),  # known by the status
 }

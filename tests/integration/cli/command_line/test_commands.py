@@ -15,9 +15,9 @@ from tests.integration.cli.command_line.kit import run
 from tests.integration.cli.command_line.world import WHEN, World
 from tools.command_line_page import REFERENCE, interrupt
 from tuskpoint import Client
-from tuskpoint.cli.commands.effects import EFFECTS
+from tuskpoint.cli.commands.coordination.effects import EFFECTS
+from tuskpoint.cli.commands.coordination.leases import LEASES
 from tuskpoint.cli.commands.items import ITEMS
-from tuskpoint.cli.commands.leases import LEASES
 from tuskpoint.cli.commands.lineage.snapshots import SNAPSHOTS
 from tuskpoint.cli.commands.retention import RETENTION
 from tuskpoint.cli.commands.webhooks import WEBHOOKS

@@ -65,6 +65,8 @@ HINTS: Mapping[str, str] = {
     "HANDOFF_CLOSED": "`tuskpoint inbox list AGENT` lists the open hand-offs",
     "THREAD_EXISTS": "name another thread with --as",
     "HEAD_MOVED": "`tuskpoint history THREAD` shows what was saved since",
+    "EFFECT_NOT_FOUND": "`tuskpoint effects THREAD` lists the effects",
+    "EFFECT_NOT_UNKNOWN": "`tuskpoint effects show THREAD KEY` shows its state",
     "THREAD_BUSY": "`tuskpoint lease show THREAD` shows who drives the thread",
     "LEASE_LOST": "`tuskpoint lease show THREAD` shows who drives the thread",
     "THREAD_DELETED": 'start the thread again with `tuskpoint save --parent ""`',

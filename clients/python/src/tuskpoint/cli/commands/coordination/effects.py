@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ..arguments import JOURNALED, Durability, Limit, Thread, table_limit
-from ..exits import CommandError, Exit
-from ..printing import shapes
-from ..printing.fitting import Part
-from ..printing.output import head
-from ..printing.words import Times, compact, moment, plain
-from ..program import CHANGE, PROGRAM, command
-from ..session import Session
+from ...arguments import JOURNALED, Durability, Limit, Thread, table_limit
+from ...exits import CommandError, Exit
+from ...printing import shapes
+from ...printing.fitting import Part
+from ...printing.output import head
+from ...printing.words import Times, compact, moment, plain
+from ...program import CHANGE, PROGRAM, command
+from ...session import Session
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..._messages.effects import Effect
-    from ...client import Client
+    from ...._messages.effects import Effect
+    from ....client import Client
 
 _STYLES = {"unknown": "yellow", "failed": "red", "running": "bold", "done": "dim"}
 

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..arguments import Yes
-from ..completion import complete_thread
-from ..exits import CommandError, Exit
-from ..printing import shapes
-from ..printing.words import moment, plain, span
-from ..program import CHANGE, PROGRAM, command
-from ..session import Session
+from ...arguments import Yes
+from ...completion import complete_thread
+from ...exits import CommandError, Exit
+from ...printing import shapes
+from ...printing.words import moment, plain, span
+from ...program import CHANGE, PROGRAM, command
+from ...session import Session
 
 if TYPE_CHECKING:
-    from ..._messages.leases import OnBusy
-    from ..._messages.records import LeaseRecord
+    from ...._messages.leases import OnBusy
+    from ...._messages.records import LeaseRecord
 
 LEASES = typer.Typer(help="Let one driver at a time change a thread.")
 PROGRAM.add_typer(LEASES, name="lease", rich_help_panel=CHANGE)
@@ -64,8 +64,8 @@ def run(
     """
     if take_over and wait is not None:
         raise CommandError(Exit.USAGE, "--wait and --take-over exclude each other", "omit one")
-    from ..._messages.leases import acquiring
-    from ..._sync.leases import held
+    from ...._messages.leases import acquiring
+    from ...._sync.leases import held
 
     on_busy: OnBusy | None = "take_over" if take_over else None
     request = acquiring(thread, owner, ttl, on_busy, wait, advisory=False)
@@ -93,7 +93,7 @@ def _run(
     cli: Session, lease: LeaseRecord, words: list[str], running: list[subprocess.Popen[bytes]]
 ) -> int:
     """Run a command with the lease in its environment; return its exit code as a shell does."""
-    from ..._messages.leases import LEASE_VARIABLE
+    from ...._messages.leases import LEASE_VARIABLE
 
     environment = {**os.environ, LEASE_VARIABLE: lease.variable}
     if cli.settings.target is not None:
