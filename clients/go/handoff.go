@@ -11,9 +11,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
@@ -217,11 +219,15 @@ type HandOffOptions struct {
 	// receiver's server lists; only that server can then open the blob. The sender's server must
 	// seal the blobs that it stores. Empty: no recipient.
 	Recipient string
+
+	// ExpiresIn is the time after which the offer in the inbox of ToAgent expires; the descriptor
+	// does not expire. 0: never.
+	ExpiresIn time.Duration
 }
 
 // HandOff stores a checkpoint and everything that it needs as one blob, and returns the blob's
-// descriptor. An agent with the descriptor and the same blob store can adopt the checkpoint.
-// Options may be nil.
+// descriptor. An agent with the descriptor and the same blob store can adopt the checkpoint. The
+// hand-off is also offered in the inbox of ToAgent. Options may be nil.
 //
 // Errors: [ErrNotFound] if the checkpoint does not exist, [ErrUnavailable] if the blob store is not
 // available.
@@ -229,10 +235,14 @@ func (c *Client) HandOff(
 	ctx context.Context, threadID string, options *HandOffOptions,
 ) (*Descriptor, error) {
 	given := valueOf(options)
-	answer, err := c.handoffs.CreateHandoff(ctx, &tuskpointv1.CreateHandoffRequest{
+	request := &tuskpointv1.CreateHandoffRequest{
 		Ref: refOf(threadID, given.Namespace, given.CheckpointID), ToAgent: given.ToAgent,
 		IncludeKey: given.IncludeKey, Recipient: given.Recipient,
-	})
+	}
+	if given.ExpiresIn != 0 {
+		request.ExpiresIn = durationpb.New(given.ExpiresIn)
+	}
+	answer, err := c.handoffs.CreateHandoff(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -351,6 +361,13 @@ func (c *Client) Adopt(
 		RequestId:       rand.Text(),
 		Durability:      given.Durability,
 	}
+	return c.adopt(ctx, request, given)
+}
+
+// adopt follows an adoption to its end.
+func (c *Client) adopt(
+	ctx context.Context, request *tuskpointv1.AdoptHandoffRequest, given AdoptOptions,
+) (*Adoption, error) {
 	start := func() *adoptionStream { return &adoptionStream{request: request} }
 	var adoption *tuskpointv1.Adoption
 	for frame, err := range follow(

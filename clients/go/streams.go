@@ -272,7 +272,9 @@ func (c *watchStream) add(
 }
 
 // end returns an error after which the watch resumes: a watch has no end of its own.
-func (c *watchStream) end() error {
+func (c *watchStream) end() error { return endedWatch() }
+
+func endedWatch() error {
 	return &Error{
 		Status: codes.Unavailable, Message: "the server ended the watch", kind: unavailable,
 	}

@@ -36,10 +36,15 @@ export {
 export type { ErrorDetails, FieldViolation, StatusName } from "./errors.js";
 export type {
   Adoption,
+  AdoptOfferOptions,
   AdoptOptions,
   AdoptProgress,
   Descriptor,
+  ListHandoffsOptions,
+  OfferRecord,
+  OfferState,
   StageName,
+  WatchHandoffsOptions,
 } from "./messages/handoff.js";
 export type {
   EventName,

@@ -1,20 +1,13 @@
 /** `Client`: the whole service for agents without LangGraph. */
 
-import { ServerError } from "../errors.js";
-import { AdoptionStream } from "../frames/resumable.js";
-import {
-  AdoptStage,
-  HandoffService,
-  type Adoption as AdoptionMessage,
-} from "../gen/tuskpoint/v1/handoff_service_pb.js";
 import {
   adopting,
   descriptorOf,
+  expiry,
   readDescriptor,
   type Adoption,
   type AdoptOptions,
   type Descriptor,
-  type StageName,
 } from "../messages/handoff.js";
 import { locationOf } from "../messages/records.js";
 import {
@@ -33,10 +26,10 @@ import {
   type ServerInfo,
 } from "../messages/threads.js";
 import { TrailReader, type TrailEntry } from "../messages/trail.js";
-import { nameOf } from "../messages/words.js";
 import type { CallOptions } from "../transport/connection.js";
 import { emitWarnings } from "../transport/warnings.js";
 import { callOf, checkOptions, checkTexts, refOf } from "./arguments.js";
+import { Inbox } from "./inbox.js";
 import {
   answer,
   openInterrupts,
@@ -44,7 +37,6 @@ import {
   type InterruptOptions,
   type OpenInterrupt,
 } from "./interrupts.js";
-import { Leases } from "./leases.js";
 import type { HandoffOptions } from "./options.js";
 
 /**
@@ -54,7 +46,7 @@ import type { HandoffOptions } from "./options.js";
  * batches. Failed calls are retried where that is safe. Every call has a deadline and accepts an
  * `AbortSignal`. Errors are subclasses of `TuskPointError`.
  */
-export class Client extends Leases {
+export class Client extends Inbox {
   /**
    * Return the interrupts that a checkpoint waits for.
    *
@@ -88,7 +80,8 @@ export class Client extends Leases {
   /**
    * Store everything needed to continue from a checkpoint as one blob; return its descriptor.
    *
-   * Every agent that has the descriptor and the same blob store can adopt the checkpoint.
+   * Every agent that has the descriptor and the same blob store can adopt the checkpoint. The
+   * hand-off is also offered in the inbox of `toAgent`.
    *
    * @throws NotFound - The checkpoint does not exist.
    * @throws Unavailable - The blob store is not available.
@@ -96,8 +89,15 @@ export class Client extends Leases {
   async handoff(threadId: string, options: HandoffOptions = {}): Promise<Descriptor> {
     const { toAgent = "", includeKey = false, recipient = "" } = options;
     checkTexts({ toAgent, recipient });
-    const request = { ref: refOf(threadId, options), toAgent, includeKey, recipient };
+    const request = {
+      ref: refOf(threadId, options),
+      toAgent,
+      includeKey,
+      recipient,
+      ...expiry(options.expiresInMs),
+    };
     const made = await this.raw.handoffs.createHandoff(request, callOf(options));
+    emitWarnings(this.target, made.warnings);
     return descriptorOf(made.descriptor);
   }
 
@@ -120,20 +120,7 @@ export class Client extends Leases {
     options: AdoptOptions = {},
   ): Promise<Adoption> {
     checkTexts({ newThreadId });
-    const stream = new AdoptionStream(adopting(readDescriptor(descriptor), newThreadId, options));
-    let adoption: AdoptionMessage | undefined;
-    const method = HandoffService.method.adoptHandoff;
-    for await (const frame of this.connection.resume(method, stream, callOf(options))) {
-      adoption = frame.adoption ?? adoption;
-      const stage = nameOf(AdoptStage, frame.stage) as StageName;
-      options.onProgress?.({ stage, fetchedBytes: frame.fetchedBytes });
-    }
-    if (adoption === undefined || !adoption.verified) {
-      const problem = "the server's stream ended without an adoption";
-      throw new ServerError(problem, { status: "INTERNAL" });
-    }
-    const { adoptedFrom, newThreadId: made, checkpointId, blobId, verified, signer } = adoption;
-    return { adoptedFrom, newThreadId: made, checkpointId, blobId, verified, signer };
+    return this.adoptAs(adopting(readDescriptor(descriptor), newThreadId, options), options);
   }
 
   /**

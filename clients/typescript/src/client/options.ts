@@ -167,6 +167,11 @@ export interface HandoffOptions extends CheckpointOptions {
    * that it stores.
    */
   readonly recipient?: string | undefined;
+  /**
+   * Milliseconds after which the offer in the inbox of `toAgent` expires; the descriptor does not
+   * expire. Default: never.
+   */
+  readonly expiresInMs?: number | undefined;
 }
 
 /**

@@ -11,6 +11,9 @@ import {
   AdoptStage,
   type AdoptHandoffRequest,
   type AdoptHandoffResponse,
+  HandoffState,
+  type WatchHandoffsRequest,
+  type WatchHandoffsResponse,
 } from "../gen/tuskpoint/v1/handoff_service_pb.js";
 import {
   ReplayThreadRequestSchema,
@@ -145,6 +148,53 @@ export class AdoptionStream
         status: "INTERNAL",
       });
     }
+  }
+}
+
+/** A watch of an inbox that never ends. After a break it delivers only new open offers. */
+export class OfferStream
+  implements Resumable<WatchHandoffsRequest, WatchHandoffsResponse, WatchHandoffsResponse>
+{
+  readonly #request: WatchHandoffsRequest;
+  #open = new Set<string>();
+  /** Open offers, until all have arrived again. */
+  #listed: Set<string> | undefined;
+
+  /** @param request - The request, for offers in all states. */
+  constructor(request: WatchHandoffsRequest) {
+    this.#request = request;
+  }
+
+  nextRequest(): WatchHandoffsRequest {
+    this.#listed = new Set();
+    return this.#request;
+  }
+
+  add(frame: WatchHandoffsResponse): WatchHandoffsResponse | undefined {
+    if (frame.handoff === undefined) {
+      if (this.#listed !== undefined) {
+        const listed = this.#listed;
+        this.#open = new Set([...this.#open].filter((id) => listed.has(id)));
+        this.#listed = undefined;
+      }
+      return frame;
+    }
+    const { handoffId, state } = frame.handoff;
+    if (state !== HandoffState.OFFERED) {
+      this.#open.delete(handoffId);
+      return frame;
+    }
+    this.#listed?.add(handoffId);
+    if (this.#open.has(handoffId)) {
+      return undefined;
+    }
+    this.#open.add(handoffId);
+    return frame;
+  }
+
+  end(): void {
+    // A watch has no end of its own.
+    throw new Unavailable("the server ended the watch", { status: "UNAVAILABLE" });
   }
 }
 

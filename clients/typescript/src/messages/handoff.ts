@@ -1,15 +1,22 @@
 /** Hand-offs: the descriptor, the request of an adoption, and its result. Pure. */
 
 import { create } from "@bufbuild/protobuf";
+import { durationFromMs, type Duration } from "@bufbuild/protobuf/wkt";
 
-import { InvalidDescriptor, messageOf } from "../errors.js";
+import { InvalidDescriptor, invalidField, messageOf } from "../errors.js";
 import {
   AdoptHandoffRequestSchema,
+  HandoffSchema,
+  HandoffState,
+  WatchHandoffsRequestSchema,
   type AdoptHandoffRequest,
+  type Handoff,
   type HandoffDescriptor,
+  type WatchHandoffsRequest,
 } from "../gen/tuskpoint/v1/handoff_service_pb.js";
 import type { CallOptions } from "../transport/connection.js";
-import { durability, type DurabilityName } from "./words.js";
+import { moment } from "./records.js";
+import { choice, durability, nameOf, type DurabilityName } from "./words.js";
 
 /**
  * A small portable description of a handed-off checkpoint. As JSON it has exactly these keys, in
@@ -85,6 +92,116 @@ export interface AdoptOptions extends CallOptions {
    * server info.
    */
   readonly requireSigners?: readonly string[] | undefined;
+}
+
+/** State of an offer; a newer server may send other states. */
+export type OfferState = "offered" | "adopted" | "withdrawn" | "expired";
+
+const STATES: Readonly<Record<OfferState, HandoffState>> = {
+  offered: HandoffState.OFFERED,
+  adopted: HandoffState.ADOPTED,
+  withdrawn: HandoffState.WITHDRAWN,
+  expired: HandoffState.EXPIRED,
+};
+
+/** A hand-off that is offered to an agent. */
+export interface OfferRecord {
+  /** ID of the offer; IDs of later offers sort after it. */
+  readonly handoffId: string;
+  /** The receiving agent; may be empty. */
+  readonly toAgent: string;
+  /** State of the offer: "offered" is open. */
+  readonly state: OfferState | (string & {});
+  /** The descriptor; `undefined` if the offer was removed with its thread. */
+  readonly descriptor: Descriptor | undefined;
+  /** Time of the hand-off. */
+  readonly created: Date | undefined;
+  /** Time at which the offer expires, or has expired; `undefined`: never. */
+  readonly expires: Date | undefined;
+  /** Time at which the offer was closed; `undefined`: the offer is open. */
+  readonly closed: Date | undefined;
+  /** Thread that adopted the offer; empty in other states. */
+  readonly adoptedThreadId: string;
+}
+
+/** Which offers to list. */
+export interface ListHandoffsOptions extends CallOptions {
+  /** Only offers to this agent; "" for offers that name no agent. Default: all agents. */
+  readonly toAgent?: string | undefined;
+  /** Only offers of checkpoints of this thread. */
+  readonly threadId?: string | undefined;
+  /** Only offers in these states. Default: all states. */
+  readonly states?: readonly OfferState[] | undefined;
+}
+
+/** Options of a watch of an inbox. */
+export interface WatchHandoffsOptions extends CallOptions {
+  /** Which states to yield. Default: only open offers. */
+  readonly states?: readonly OfferState[] | undefined;
+}
+
+/** Options of the adoption of an offer. */
+export interface AdoptOfferOptions extends AdoptOptions {
+  /**
+   * A name that this worker gives to this adoption, and gives again after a crash: the repeat gets
+   * the first adoption. Default: only retries of this call get the first adoption.
+   */
+  readonly requestId?: string | undefined;
+}
+
+/** Return the record of an offer. */
+export function offerRecord(message: Handoff | undefined): OfferRecord {
+  const handoff = message ?? create(HandoffSchema);
+  return {
+    handoffId: handoff.handoffId,
+    toAgent: handoff.toAgent,
+    state: nameOf(HandoffState, handoff.state),
+    descriptor: handoff.descriptor && descriptorOf(handoff.descriptor),
+    created: moment(handoff.createTime),
+    expires: moment(handoff.expireTime),
+    closed: moment(handoff.closeTime),
+    adoptedThreadId: handoff.adoptedThreadId,
+  };
+}
+
+/** Return the numbers of states. */
+export function stateNumbers(states: readonly OfferState[]): HandoffState[] {
+  return states.map((state) => choice("states", state, STATES));
+}
+
+/** Return the request of a watch of offers in all states. */
+export function watchingOffers(
+  toAgent: string,
+  options: WatchHandoffsOptions,
+): WatchHandoffsRequest {
+  stateNumbers(options.states ?? []);
+  return create(WatchHandoffsRequestSchema, { toAgent });
+}
+
+/** Return the request that adopts an offer. */
+export function adoptingOffer(
+  handoffId: string,
+  newThreadId: string,
+  options: AdoptOfferOptions,
+): AdoptHandoffRequest {
+  return create(AdoptHandoffRequestSchema, {
+    handoffId,
+    newThreadId,
+    requestId: options.requestId || crypto.randomUUID(),
+    requiredSigners: [...(options.requireSigners ?? [])],
+    durability: durability(options.durability ?? "certified"),
+  });
+}
+
+/** Return the field of a request with the time until an offer expires. */
+export function expiry(expiresInMs: number | undefined): { expiresIn?: Duration } {
+  if (expiresInMs === undefined) {
+    return {};
+  }
+  if (!(expiresInMs > 0 && expiresInMs <= Number.MAX_SAFE_INTEGER)) {
+    throw invalidField("expiresInMs", `it must be above 0, not ${String(expiresInMs)}`);
+  }
+  return { expiresIn: durationFromMs(expiresInMs) };
 }
 
 const KEYS = [

@@ -53,6 +53,7 @@ const PATIENCE: ReadonlyMap<DescMethod, Patience> = new Map<DescMethod, Patience
   [HistoryService.method.watchThread, "endless"],
   [HandoffService.method.createHandoff, "long"],
   [HandoffService.method.adoptHandoff, "long"],
+  [HandoffService.method.watchHandoffs, "endless"],
   [SnapshotService.method.createSnapshot, "long"],
   [SnapshotService.method.restoreSnapshot, "long"],
   [SnapshotService.method.deleteSnapshot, "long"],
