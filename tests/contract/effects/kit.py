@@ -12,7 +12,7 @@ from tuskpoint_server.archive.formats.segments import SegmentValue
 from tuskpoint_server.archive.rows.stored import stored_value
 from tuskpoint_server.core.effects.decisions import AttemptOutcome, BeginEffect, OnUnknown
 from tuskpoint_server.core.effects.records import EffectState, effect_id, effects_of
-from tuskpoint_server.core.model import CheckpointKey, Value, View
+from tuskpoint_server.core.model import AbsentValue, CheckpointKey, Value, View
 from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.features.effects.effect_rows import Answer, ShownEffect
 
@@ -87,4 +87,5 @@ class Agent:
         assert loaded is not None
         assert loaded.state is not None
         values = [channel.value for channel in loaded.state.channels]
-        return values[0].data if values and values[0] is not None else None
+        is_here = bool(values) and not isinstance(values[0], AbsentValue)
+        return values[0].data if is_here and values[0] is not None else None

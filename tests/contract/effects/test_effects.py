@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.contract.effects.kit import Agent
 from tests.contract.lineage.kit import logged, under
 from tests.kit.drafts import TENANT, draft, refused
-from tests.kit.journal import Clock, Journal, row_of, save
+from tests.kit.journal import Clock, Journal, opened, row_of, save
 from tuskpoint_server.core.effects.decisions import AttemptOutcome, OnUnknown
 from tuskpoint_server.core.effects.records import EffectState, effects_of, idempotency_key
 from tuskpoint_server.core.errors import Reason
@@ -54,6 +55,22 @@ async def test_concurrent_callers_get_one_run(agent: Agent) -> None:
     answers = await asyncio.gather(*(agent.begin() for _ in range(20)))
     assert [answer.run for answer in answers].count(True) == 1
     assert len({answer.effect.record.idempotency_key for answer in answers}) == 1
+
+
+@pytest.mark.postgresql  # no other server changes a journal in SQLite
+async def test_callers_of_two_servers_get_one_run(
+    agent: Agent, tmp_path: Path, clock: Clock
+) -> None:
+    async with opened(tmp_path, clock) as second:
+        agents = [agent, Agent(second)]
+        for key in ("pay", "mail", "ticket"):
+            answers = await asyncio.gather(*(agents[n % 2].begin(key) for n in range(12)))
+            assert [answer.run for answer in answers].count(True) == 1
+            [begun] = [answer for answer in answers if answer.run]
+            reports = await asyncio.gather(*(each.complete(begun) for each in agents))
+            assert [report.changed for report in reports].count(True) == 1
+            assert {report.effect.state for report in reports} == {DONE}
+        assert await agents[1].states() == dict.fromkeys(("pay", "mail", "ticket"), DONE)
 
 
 async def test_an_unknown_effect_runs_again_only_if_the_caller_asks(
