@@ -45,6 +45,7 @@ function Facts({ thread, entries, family, following }: HeadProps) {
   return (
     <span class="thread-facts">
       {thread?.agentId && <span>agent {oneLine(thread.agentId)}</span>}
+      {thread?.lease && <span>driven by {oneLine(thread.lease.owner)}</span>}
       {family && <Origin family={family} />}
       <span>{counted(entries.length, "checkpoint")}</span>
       {wholeTime !== undefined && (

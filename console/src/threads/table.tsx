@@ -75,7 +75,9 @@ function GroupSection({ group, words, size, onMore }: GroupSectionProps) {
 }
 
 function ThreadRow({ thread, words }: { thread: Thread; words: string }) {
-  const { threadId, agentId, checkpointCount } = thread;
+  const { threadId, agentId, checkpointCount, lease } = thread;
+  const driver = lease && `driven by ${lease.owner}`;
+  const agent = [agentId, driver].filter(Boolean).join(", ");
   return (
     <li>
       <a class="row" href={threadLink(threadId)}>
@@ -85,8 +87,8 @@ function ThreadRow({ thread, words }: { thread: Thread; words: string }) {
           )}
         </span>
         <ReasonCell reason={reasonOf(thread)} />
-        <span class="thread-agent" title={visible(agentId)}>
-          {oneLine(agentId)}
+        <span class="thread-agent" title={visible(agent)}>
+          {oneLine(agent)}
         </span>
         <span class="number thread-size">
           {count(checkpointCount)}
