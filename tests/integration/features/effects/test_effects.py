@@ -13,6 +13,7 @@ import pytest
 from tests.integration.archive.test_recover_command import run_recover
 from tests.integration.conftest import StartServer
 from tests.integration.features.lineage.handoff_kit import CERTIFIED, Side, save_run
+from tests.kit.databases import rows_of_server
 from tests.kit.messages import FIRST, SECOND, THREAD, channel, ref, refused, save_request
 from tuskpoint.v1 import admin_service_pb2 as admin_pb
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
@@ -21,6 +22,7 @@ from tuskpoint.v1 import history_service_pb2 as history_pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
 from tuskpoint.v1.effect_service_pb2_grpc import EffectServiceStub
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
+from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
@@ -244,6 +246,20 @@ async def test_an_effect_from_its_begin_to_the_deletion_of_its_thread(
     info = await admin.GetServerInfo(admin_pb.GetServerInfoRequest())
     assert (info.limits.max_thread_effects, info.limits.max_effect_key_bytes) == (10_000, 256)
     assert "tuskpoint.v1.EffectService/BeginEffect" in info.methods
+
+
+async def test_an_erasure_removes_results(
+    effects: EffectServiceAsyncStub, threads: ThreadServiceAsyncStub, config: Config
+) -> None:
+    secret = value_pb2.Value(type="json", data=b'"the secret of an effect"' * 100)
+    for thread_id in (THREAD, "kept"):
+        begun = await effects.BeginEffect(begin(thread_id=thread_id))
+        await effects.CompleteEffect(complete(begun.effect, result=secret))
+    query = "SELECT count(*) FROM contents"
+    assert rows_of_server(config.data_dir, query) == [(2,)]
+    await threads.EraseThreads(tpb.EraseThreadsRequest(thread_ids=[THREAD]))
+    assert rows_of_server(config.data_dir, query) == [(1,)]
+    assert await states(effects, "kept") == {"pay": "DONE"}
 
 
 async def test_a_second_server_adopts_effects(giver: Side, taker: Side) -> None:
