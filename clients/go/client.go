@@ -30,6 +30,7 @@ type Client struct {
 	search      tuskpointv1.SearchServiceClient
 	snapshots   tuskpointv1.SnapshotServiceClient
 	store       tuskpointv1.StoreServiceClient
+	effects     tuskpointv1.EffectServiceClient
 	admin       tuskpointv1.AdminServiceClient
 }
 
@@ -77,6 +78,7 @@ func Dial(target string, options ...Option) (*Client, error) {
 		search:      tuskpointv1.NewSearchServiceClient(connection),
 		snapshots:   tuskpointv1.NewSnapshotServiceClient(connection),
 		store:       tuskpointv1.NewStoreServiceClient(connection),
+		effects:     tuskpointv1.NewEffectServiceClient(connection),
 		admin:       tuskpointv1.NewAdminServiceClient(connection),
 	}, nil
 }
@@ -124,6 +126,9 @@ func (c *Client) Snapshots() tuskpointv1.SnapshotServiceClient { return c.snapsh
 
 // Store returns the typed client of StoreService.
 func (c *Client) Store() tuskpointv1.StoreServiceClient { return c.store }
+
+// Effects returns the typed client of EffectService.
+func (c *Client) Effects() tuskpointv1.EffectServiceClient { return c.effects }
 
 // Admin returns the typed client of AdminService.
 func (c *Client) Admin() tuskpointv1.AdminServiceClient { return c.admin }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"tuskpoint.dev/go/tuskpoint/internal/retry"
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
 // kind is a kind of error: one for each reaction of a caller. The pointer to a kind is its
@@ -35,9 +36,18 @@ var (
 	threadDeleted      = &kind{text: "the thread was deleted"}
 	preconditionFailed = &kind{text: "the service is not in the state that the call needs"}
 	leaseLost          = &kind{text: "the lease of the thread has ended", parent: preconditionFailed}
-	valuesMissing      = &kind{text: "the service does not hold content that the request refers to"}
-	dataLoss           = &kind{text: "stored bytes are gone or not what was recorded"}
-	hashMismatch       = &kind{text: "stored bytes do not have the hash they are trusted by",
+	effectUnknown      = &kind{text: "it is unknown whether the work was done", parent: preconditionFailed}
+	effectRunning      = &kind{text: "another attempt does the work", parent: preconditionFailed}
+	effectNotDone      = &kind{text: "the work was not done", parent: preconditionFailed}
+	effectRefused      = &kind{text: "the work was refused", parent: preconditionFailed}
+	effectInputChanged = &kind{text: "the effect was begun with another input",
+		parent: preconditionFailed}
+	effectNotUnknown  = &kind{text: "the effect is not unknown", parent: preconditionFailed}
+	effectNotRecorded = &kind{text: "the thread only answers recorded effects",
+		parent: preconditionFailed}
+	valuesMissing = &kind{text: "the service does not hold content that the request refers to"}
+	dataLoss      = &kind{text: "stored bytes are gone or not what was recorded"}
+	hashMismatch  = &kind{text: "stored bytes do not have the hash they are trusted by",
 		parent: dataLoss}
 	resourceExhausted = &kind{text: "the request is too large, or the server is at capacity"}
 	unavailable       = &kind{text: "the service, or the store behind it, does not answer"}
@@ -93,6 +103,34 @@ var (
 	// ErrLeaseLost: the lease of the thread has ended. Stop the run: another driver may have begun.
 	// The error is also ErrPreconditionFailed.
 	ErrLeaseLost error = leaseLost
+
+	// ErrEffectUnknown: an attempt of the effect began and did not report. Find out whether the work
+	// was done, then decide with [Client.ResolveEffect]. The error is also ErrPreconditionFailed.
+	ErrEffectUnknown error = effectUnknown
+
+	// ErrEffectRunning: another attempt runs and did not report in the time to wait. Wait longer.
+	// The error is also ErrPreconditionFailed.
+	ErrEffectRunning error = effectRunning
+
+	// ErrEffectNotDone: the attempt reported that the work was not done. Try again. The error is
+	// also ErrPreconditionFailed.
+	ErrEffectNotDone error = effectNotDone
+
+	// ErrEffectRefused: the attempt reported that the work was refused. Another attempt makes no
+	// sense. The error is also ErrPreconditionFailed.
+	ErrEffectRefused error = effectRefused
+
+	// ErrEffectInputChanged: the effect was begun with another input. Use another key for other
+	// work. The error is also ErrPreconditionFailed.
+	ErrEffectInputChanged error = effectInputChanged
+
+	// ErrEffectNotUnknown: the effect is not unknown, or a later attempt has begun. Read the effect
+	// again. The error is also ErrPreconditionFailed.
+	ErrEffectNotUnknown error = effectNotUnknown
+
+	// ErrEffectNotRecorded: the thread only answers recorded effects, and none matches. Do not do
+	// the work. The error is also ErrPreconditionFailed.
+	ErrEffectNotRecorded error = effectNotRecorded
 
 	// ErrValuesMissing: the service does not have content that the request refers to. Send the
 	// content inline; Error.Violations names the channels. [Client.Save] does so by itself.
@@ -169,6 +207,10 @@ type Error struct {
 	// one.
 	RetryAfter time.Duration
 
+	// Effect is the recorded effect, if [DoOnce] failed with [ErrEffectUnknown],
+	// [ErrEffectRunning], [ErrEffectNotDone] or [ErrEffectRefused]; nil otherwise.
+	Effect *tuskpointv1.Effect
+
 	kind   *kind
 	cause  error
 	status *status.Status // as received; nil if the error was created here
@@ -242,14 +284,17 @@ var kindOfStatus = map[codes.Code]*kind{
 
 // kindOfReason has the kinds of the reasons that are more specific than their status.
 var kindOfReason = map[string]*kind{
-	"THREAD_DELETED":      threadDeleted,
-	"THREAD_BUSY":         threadBusy,
-	"LEASE_LOST":          leaseLost,
-	"VALUES_MISSING":      valuesMissing,
-	"CHECKPOINT_MISSING":  notFound,
-	"BLOB_HASH_MISMATCH":  hashMismatch,
-	"CURSOR_COMPACTED":    cursorCompacted,
-	"DESCRIPTOR_MISMATCH": descriptorMismatch,
+	"THREAD_DELETED":       threadDeleted,
+	"THREAD_BUSY":          threadBusy,
+	"LEASE_LOST":           leaseLost,
+	"EFFECT_INPUT_CHANGED": effectInputChanged,
+	"EFFECT_NOT_UNKNOWN":   effectNotUnknown,
+	"EFFECT_NOT_RECORDED":  effectNotRecorded,
+	"VALUES_MISSING":       valuesMissing,
+	"CHECKPOINT_MISSING":   notFound,
+	"BLOB_HASH_MISMATCH":   hashMismatch,
+	"CURSOR_COMPACTED":     cursorCompacted,
+	"DESCRIPTOR_MISMATCH":  descriptorMismatch,
 }
 
 func kindOf(code codes.Code, reason string) *kind {

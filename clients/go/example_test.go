@@ -64,3 +64,24 @@ func ExampleError() {
 		log.Fatal(err)
 	}
 }
+
+func ExampleDoOnce() {
+	client, err := tuskpoint.Dial("")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	send := func(ctx context.Context, attempt tuskpoint.Attempt) (string, error) {
+		// Send attempt.IdempotencyKey with the request to the provider.
+		return "message-1", nil
+	}
+	messageID, err := tuskpoint.DoOnce(context.Background(), client, "thread-1", "mail:order-42", nil, send)
+	switch {
+	case errors.Is(err, tuskpoint.ErrEffectUnknown):
+		fmt.Println("find out whether the mail was sent:", err)
+	case err != nil:
+		log.Fatal(err)
+	default:
+		fmt.Println("sent as", messageID)
+	}
+}

@@ -3,8 +3,6 @@ package tuskpoint
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"sync"
 	"time"
 
@@ -88,7 +86,7 @@ func (h *heldLeases) of(threadID string) string {
 
 // AcquireLease acquires the lease of a thread, which need not exist. The caller extends the lease
 // with [Client.KeepLease]; prefer [Client.WithLease]. Until [Client.ReleaseLease], the client names
-// the lease in each save, write and rollback of the thread. Options may be nil.
+// the lease in each save, write, rollback and effect of the thread. Options may be nil.
 //
 // Errors: [ErrThreadBusy] if another driver has the thread.
 func (c *Client) AcquireLease(
@@ -99,11 +97,7 @@ func (c *Client) AcquireLease(
 		ThreadId: threadID, Owner: given.Owner, OnBusy: given.OnBusy, Advisory: given.Advisory,
 	}
 	if given.Owner == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
-		}
-		request.Owner = fmt.Sprintf("%s:%d", host, os.Getpid())
+		request.Owner = thisOwner()
 	}
 	if given.TTL != 0 {
 		request.Ttl = durationpb.New(given.TTL)
@@ -145,8 +139,8 @@ func (c *Client) ReleaseLease(ctx context.Context, lease *Lease) (bool, error) {
 }
 
 // WithLease runs some work as the only driver of a thread. Meanwhile the client extends the lease
-// in the background, and names the lease in each save, write and rollback of the thread. If the
-// lease was lost, the context of the work is cancelled with the cause [ErrLeaseLost], and each of
+// in the background, and names the lease in each save, write, rollback and effect of the thread. If
+// the lease was lost, the context of the work is cancelled with the cause [ErrLeaseLost], and each of
 // these calls fails with [ErrLeaseLost]. Options may be nil.
 //
 // Errors: [ErrThreadBusy] if another driver has the thread, or the error of the work.

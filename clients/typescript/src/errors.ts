@@ -6,6 +6,7 @@
  */
 
 import type { ErrorReason } from "./gen/tuskpoint/v1/errors_pb.js";
+import type { EffectRecord } from "./client/effects/records.js";
 
 /** Name of a canonical gRPC status (grpc.io/docs/guides/status-codes), except `OK`. */
 export type StatusName =
@@ -151,6 +152,48 @@ export class LeaseLost extends PreconditionFailed {
   }
 }
 
+/** The parts of an `EffectError` besides its message. */
+export interface EffectErrorDetails extends ErrorDetails {
+  /** Default: none. */
+  readonly effect?: EffectRecord | undefined;
+}
+
+/** The work of an effect must not be done now. */
+export class EffectError extends PreconditionFailed {
+  /** The recorded effect; `undefined` if the service refused the call. */
+  readonly effect: EffectRecord | undefined;
+
+  /**
+   * @param message - Text for people: what happened and what to do.
+   * @param details - Parts that programs decide by.
+   */
+  constructor(message: string, details: EffectErrorDetails = {}) {
+    super(message, details);
+    this.effect = details.effect;
+  }
+}
+
+/** An attempt began and did not report: find out whether the work was done, then decide. */
+export class EffectUnknown extends EffectError {}
+
+/** Another attempt runs and did not report in the time to wait: wait longer. */
+export class EffectRunning extends EffectError {}
+
+/** The attempt reported that the work was not done: try again. */
+export class EffectNotDone extends EffectError {}
+
+/** The attempt reported that the work was refused: another attempt makes no sense. */
+export class EffectRefused extends EffectError {}
+
+/** The effect was begun with another input: use another key for other work. */
+export class EffectInputChanged extends EffectError {}
+
+/** The effect is not unknown, or a later attempt has begun: read the effect again. */
+export class EffectNotUnknown extends EffectError {}
+
+/** The thread only answers recorded effects, and none matches: do not do the work. */
+export class EffectNotRecorded extends EffectError {}
+
 /** The service does not have content that the request refers to: send the content inline. */
 export class ValuesMissing extends TuskPointError {
   /** The channels whose content is missing. */
@@ -266,9 +309,9 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   THREAD_BUSY: ThreadBusy,
   LEASE_LOST: LeaseLost,
   EFFECT_NOT_FOUND: NotFound,
-  EFFECT_INPUT_CHANGED: PreconditionFailed,
-  EFFECT_NOT_UNKNOWN: PreconditionFailed,
-  EFFECT_NOT_RECORDED: PreconditionFailed,
+  EFFECT_INPUT_CHANGED: EffectInputChanged,
+  EFFECT_NOT_UNKNOWN: EffectNotUnknown,
+  EFFECT_NOT_RECORDED: EffectNotRecorded,
   BACKLOG_FULL: ResourceExhausted,
   MEMORY_FULL: ResourceExhausted,
   READER_TOO_SLOW: ResourceExhausted,
@@ -277,6 +320,7 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   SEALING_UNAVAILABLE: PreconditionFailed,
   HANDOFF_NOT_FOUND: NotFound,
   HANDOFF_CLOSED: PreconditionFailed,
+  WEBHOOK_NOT_FOUND: NotFound,
   DRAINING: Unavailable,
   NOT_IMPLEMENTED: Unimplemented,
   INTERNAL_ERROR: ServerError,

@@ -15,6 +15,14 @@ export {
   DataLoss,
   DeadlineExceeded,
   DescriptorMismatch,
+  EffectError,
+  EffectInputChanged,
+  EffectNotDone,
+  EffectNotRecorded,
+  EffectNotUnknown,
+  EffectRefused,
+  EffectRunning,
+  EffectUnknown,
   HashMismatch,
   InvalidDescriptor,
   InvalidRequest,
@@ -33,7 +41,21 @@ export {
   UnreadableValue,
   ValuesMissing,
 } from "./errors.js";
-export type { ErrorDetails, FieldViolation, StatusName } from "./errors.js";
+export type { EffectErrorDetails, ErrorDetails, FieldViolation, StatusName } from "./errors.js";
+export { EffectRecord, inputDigest, NotDone, Refused } from "./client/effects/records.js";
+export type {
+  BeginEffectOptions,
+  CompleteEffectOptions,
+  EffectAttempt,
+  EffectOptions,
+  EffectStateName,
+  FailEffectOptions,
+  GetEffectOptions,
+  ListEffectsOptions,
+  OnUnknownName,
+  OutcomeName,
+  ResolveEffectOptions,
+} from "./client/effects/records.js";
 export type {
   Adoption,
   AdoptOfferOptions,

@@ -29,7 +29,7 @@ import { TrailReader, type TrailEntry } from "../messages/trail.js";
 import type { CallOptions } from "../transport/connection.js";
 import { emitWarnings } from "../transport/warnings.js";
 import { callOf, checkOptions, checkTexts, refOf } from "./arguments.js";
-import { Inbox } from "./inbox.js";
+import { Effects } from "./effects/effects.js";
 import {
   answer,
   openInterrupts,
@@ -46,7 +46,7 @@ import type { HandoffOptions } from "./options.js";
  * batches. Failed calls are retried where that is safe. Every call has a deadline and accepts an
  * `AbortSignal`. Errors are subclasses of `TuskPointError`.
  */
-export class Client extends Inbox {
+export class Client extends Effects {
   /**
    * Return the interrupts that a checkpoint waits for.
    *

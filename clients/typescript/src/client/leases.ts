@@ -162,7 +162,7 @@ export abstract class Leases extends Items {
    * Run some work as the only driver of a thread.
    *
    * Meanwhile the client extends the lease in the background, and names the lease in each save,
-   * write and rollback of the thread. If the lease was lost, the signal is aborted, and the next of
+   * write, rollback and effect of the thread. If the lease was lost, the signal is aborted, and the next of
    * these calls fails with `LeaseLost`.
    *
    * @param work - The work; gets the lease, and a signal that is aborted if the lease is lost.
@@ -179,7 +179,8 @@ export abstract class Leases extends Items {
   /**
    * Acquire a lease, which the caller extends with `keepLease`. Prefer `withLease`.
    *
-   * Until `releaseLease`, the client names the lease in each save, write and rollback of the thread.
+   * Until `releaseLease`, the client names the lease in each save, write, rollback and effect of the
+   * thread.
    *
    * @throws ThreadBusy - Another driver has the thread.
    */

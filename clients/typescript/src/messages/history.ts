@@ -27,7 +27,9 @@ export type EventName =
   | "retention_set"
   | "searchable_set"
   | "handed_off"
-  | "recovered";
+  | "recovered"
+  | "effect_changed"
+  | "lease_changed";
 
 const KINDS: Readonly<Record<EventName, EventKind>> = {
   checkpoint_saved: EventKind.CHECKPOINT_SAVED,
@@ -40,6 +42,8 @@ const KINDS: Readonly<Record<EventName, EventKind>> = {
   searchable_set: EventKind.SEARCHABLE_SET,
   handed_off: EventKind.HANDED_OFF,
   recovered: EventKind.RECOVERED,
+  effect_changed: EventKind.EFFECT_CHANGED,
+  lease_changed: EventKind.LEASE_CHANGED,
 };
 
 /** Options of a history. */

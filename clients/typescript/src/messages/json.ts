@@ -81,19 +81,25 @@ export function decodeObject(data: Uint8Array): JsonObject {
  * Return a decoded value: of type `json`, parsed; of `null`, null; of `bytes`, the bytes.
  *
  * @param name - The channel, for the error.
+ * @param what - What has the value, for the error. Default: the channel.
  * @throws UnreadableValue - The value has another type, or is not valid JSON.
  */
-export function decodeValue(name: string, type: string, data: Uint8Array): Json | Uint8Array {
+export function decodeValue(
+  name: string,
+  type: string,
+  data: Uint8Array,
+  what = `channel '${name}'`,
+): Json | Uint8Array {
   switch (type) {
     case "json":
-      return parsed(name, data);
+      return parsed(name, data, what);
     case "null":
       return null;
     case "bytes":
       return data;
     default:
       throw new UnreadableValue(
-        `channel '${name}' is of type '${type}', which only the framework that saved it can read ` +
+        `${what} is of type '${type}', which only the framework that saved it can read ` +
           '(LangGraph\'s types need TuskPointSaver); read it with the view "json", or take its bytes',
         { status: "FAILED_PRECONDITION", metadata: { channel: name, type } },
       );
@@ -110,12 +116,12 @@ export function checkText(field: string, text: unknown): void {
   }
 }
 
-function parsed(name: string, data: Uint8Array): Json {
+function parsed(name: string, data: Uint8Array, what: string): Json {
   try {
     return JSON.parse(Buffer.from(data).toString("utf8")) as Json;
   } catch (cause) {
     const problem = messageOf(cause);
-    throw new UnreadableValue(`channel '${name}' has the type json but is not JSON: ${problem}`, {
+    throw new UnreadableValue(`${what} has the type json but is not JSON: ${problem}`, {
       status: "DATA_LOSS",
       metadata: { channel: name, type: "json" },
       cause,

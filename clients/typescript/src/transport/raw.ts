@@ -14,6 +14,7 @@ import { makeAnyClient } from "@connectrpc/connect";
 import type { CallOptions, Connection } from "./connection.js";
 import { AdminService } from "../gen/tuskpoint/v1/admin_service_pb.js";
 import { CheckpointService } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import { EffectService } from "../gen/tuskpoint/v1/effect_service_pb.js";
 import { HandoffService } from "../gen/tuskpoint/v1/handoff_service_pb.js";
 import { HistoryService } from "../gen/tuskpoint/v1/history_service_pb.js";
 import { LeaseService } from "../gen/tuskpoint/v1/lease_service_pb.js";
@@ -55,6 +56,7 @@ export interface RawClients {
   readonly handoffs: RawClient<typeof HandoffService>;
   readonly snapshots: RawClient<typeof SnapshotService>;
   readonly store: RawClient<typeof StoreService>;
+  readonly effects: RawClient<typeof EffectService>;
   readonly admin: RawClient<typeof AdminService>;
 }
 
@@ -69,6 +71,7 @@ export function rawClients(connection: Connection): RawClients {
     handoffs: rawClient(HandoffService, connection),
     snapshots: rawClient(SnapshotService, connection),
     store: rawClient(StoreService, connection),
+    effects: rawClient(EffectService, connection),
     admin: rawClient(AdminService, connection),
   };
 }

@@ -1,4 +1,4 @@
-/** Emits the warnings of answers and of unresponsive targets, at most once a minute. */
+/** Emits the warnings of answers, of unresponsive targets and of unreported effects, at most once a minute. */
 
 import { WarningKind, type Warning } from "../gen/tuskpoint/v1/errors_pb.js";
 import { nameOf } from "../messages/words.js";
@@ -28,6 +28,18 @@ export function emitWarnings(target: string, warnings: readonly Warning[]): void
  */
 export function emitSilence(target: string, message: string): void {
   emit(target, `still waiting: ${message}`);
+}
+
+/**
+ * Emit a `TuskPointWarning` that the outcome of an effect could not be reported.
+ *
+ * @param target - The server.
+ * @param effect - Thread and key of the effect.
+ * @param problem - The reason.
+ */
+export function emitUnreported(target: string, effect: string, problem: string): void {
+  const message = `${target} did not record the outcome of effect ${effect}, which will be unknown`;
+  emit(`${target} ${effect}`, `${message}: ${problem}`);
 }
 
 /** Emit a message, unless a message with the same key was emitted less than a minute ago. */

@@ -1,12 +1,27 @@
-/** Items, receipts, previews of retention and the audit trail, against a real server. */
+/** Items, effects, receipts, previews of retention and the audit trail, against a real server. */
 
 import { createHash, createPublicKey, verify } from "node:crypto";
 
 import { create } from "@bufbuild/protobuf";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 
 import { TrailBatchSchema, type TrailBatch } from "../../src/gen/tuskpoint/v1/admin_service_pb.js";
-import { Client, DataLoss, InvalidRequest, NotFound } from "../../src/index.js";
+import {
+  Client,
+  DataLoss,
+  EffectInputChanged,
+  EffectNotDone,
+  EffectNotUnknown,
+  EffectRefused,
+  EffectRunning,
+  EffectUnknown,
+  inputDigest,
+  InvalidRequest,
+  NotDone,
+  NotFound,
+  PreconditionFailed,
+  Refused,
+} from "../../src/index.js";
 import { TrailReader } from "../../src/messages/trail.js";
 import { all, failure, newThread, TestServer } from "../kit.js";
 
@@ -80,6 +95,10 @@ test("an item or an option that cannot be used is refused before it is sent", as
     ["options", client.erase("t", "certified" as unknown as object)],
     ["options", client.previewRetention([], "t" as unknown as object)],
     ["rules[1].deleteAfterMs", client.previewRetention([{}, { deleteAfterMs: 1_500 }])],
+    ["attemptTimeoutMs", client.beginEffect("t", "k", { attemptTimeoutMs: 10 })],
+    ["input", client.effect("t", "k", { input: 1n }, () => null)],
+    ["result", client.resolveEffect("t", "k", { attempt: 1, done: false, result: 1 })],
+    ["states", all(client.listEffects("t", { states: "lost" as "done" }))],
     ["rules[0].keepLast", client.previewRetention([{ keepLast: -1 }])],
   ];
   for (const [field, call] of calls) {
@@ -87,6 +106,142 @@ test("an item or an option that cannot be used is refused before it is sent", as
     expect(error).toBeInstanceOf(InvalidRequest);
     expect(error.metadata).toEqual({ field });
   }
+});
+
+describe("effects", () => {
+  test("work is done once, and its result comes back", async () => {
+    const threadId = newThread();
+    const work = vi.fn(async (_: { idempotencyKey: string; attempt: number }) => ({ id: "ch_1" }));
+    const options = { name: "charge", input: { amount: 5 } };
+    for (const _ of [1, 2]) {
+      expect(await client.effect(threadId, "charge", options, work)).toEqual({ id: "ch_1" });
+    }
+    const effect = await client.getEffect(threadId, "charge");
+    const { idempotencyKey } = effect;
+    expect(work.mock.calls).toEqual([[{ idempotencyKey, attempt: 1 }]]);
+    expect(idempotencyKey).toMatch(/^[0-9a-f]{32}$/);
+    expect(effect).toMatchObject({ state: "done", result: { id: "ch_1" }, name: "charge" });
+    expect(effect.owner).toContain(`${process.pid}`);
+
+    const changed = client.effect(threadId, "charge", { input: { amount: 6 } }, work);
+    await expect(changed).rejects.toThrow(EffectInputChanged);
+    expect(work).toHaveBeenCalledOnce();
+    const bytes = await client.effect(threadId, "bytes", {}, () => new Uint8Array([0, 255]));
+    expect([...bytes]).toEqual([0, 255]);
+    expect(await client.effect(threadId, "void", {}, () => undefined)).toBeUndefined();
+    const listed = await all(client.listEffects(threadId, { states: "done" }));
+    expect(listed.map(({ key, result }) => [key, result])).toEqual([
+      ["void", undefined],
+      ["bytes", undefined],
+      ["charge", undefined],
+    ]);
+    expect(await all(client.listEffects(threadId, { states: ["running", "failed"] }))).toEqual([]);
+  });
+
+  test("what the work throws decides whether the work may be done again", async () => {
+    const threadId = newThread();
+    const work = vi.fn((): unknown => "done");
+    const attempt = (key: string) => client.effect(threadId, key, {}, work);
+    const throwing = (error: Error) =>
+      work.mockImplementationOnce(() => {
+        throw error;
+      });
+
+    throwing(new NotDone("no route"));
+    expect(await failure(attempt("retried"))).toBeInstanceOf(EffectNotDone);
+    expect(await attempt("retried")).toBe("done");
+
+    work.mockReturnValueOnce(new Refused("declined"));
+    await expect(attempt("refused")).rejects.toThrow(EffectRefused);
+    const refused = (await failure(attempt("refused"))) as EffectRefused;
+    expect(refused).toBeInstanceOf(PreconditionFailed);
+    expect(refused.effect).toMatchObject({ state: "failed", error: "declined" });
+
+    const lost = new TypeError("fetch failed");
+    throwing(lost);
+    expect(await failure(attempt("lost"))).toBe(lost);
+    expect((await failure(attempt("lost"))).message).toContain("(TypeError: fetch failed)");
+    await expect(attempt("lost")).rejects.toThrow(EffectUnknown);
+    expect(await client.effect(threadId, "lost", { onUnknown: "retry" }, work)).toBe("done");
+
+    // A result that cannot be recorded does not repeat the work.
+    work.mockReturnValueOnce({ n: 1n });
+    await expect(attempt("unencodable")).rejects.toThrow(InvalidRequest);
+    await expect(attempt("unencodable")).rejects.toThrow(EffectUnknown);
+    expect(work).toHaveBeenCalledTimes(6);
+  });
+
+  test("an attempt elsewhere is waited for, and work that has begun reports", async () => {
+    const threadId = newThread();
+    const begun = await client.beginEffect(threadId, "mail");
+    expect([begun.run, begun.state]).toEqual([true, "running"]);
+    const again = (options: { waitMs?: number; signal?: AbortSignal }) =>
+      client.effect(threadId, "mail", options, () => expect.fail("the work is done twice"));
+    await expect(again({ waitMs: 0 })).rejects.toThrow(EffectRunning);
+    const stopped = new AbortController();
+    const waiting = again({ signal: stopped.signal });
+    stopped.abort(new Error("stop"));
+    await expect(waiting).rejects.toThrow("stop");
+    const { idempotencyKey } = begun;
+    const [result] = await Promise.all([
+      again({}),
+      client.completeEffect(threadId, "mail", { idempotencyKey, result: "sent" }),
+    ]);
+    expect(result).toBe("sent");
+
+    const late = new AbortController();
+    const done = client.effect(threadId, "late", { signal: late.signal }, () => {
+      late.abort();
+      return "done";
+    });
+    expect(await done).toBe("done");
+  });
+
+  test("an attempt under a lease is unknown once the lease has ended", async () => {
+    const threadId = newThread();
+    const begun = await client.withLease(threadId, {}, async ({ leaseId }) => {
+      const effect = await client.beginEffect(threadId, "mail");
+      expect(effect.leaseId).toBe(leaseId);
+      return effect;
+    });
+    expect(begun.run).toBe(true);
+    expect((await client.getEffect(threadId, "mail")).state).toBe("unknown");
+  });
+
+  test("an unknown effect is decided", async () => {
+    const threadId = newThread();
+    const { idempotencyKey, attempt } = await client.beginEffect(threadId, "mail");
+    const decide = () =>
+      client.resolveEffect(threadId, "mail", { attempt, done: true, resolvedBy: "ada" });
+    await expect(decide()).rejects.toThrow(EffectNotUnknown);
+    const outcome = "unknown" as const;
+    await client.failEffect(threadId, "mail", { idempotencyKey, attempt, outcome });
+    expect(await all(client.listEffects(threadId, { states: "unknown" }))).toHaveLength(1);
+    expect(await decide()).toMatchObject({ state: "done", resolvedBy: "ada", result: undefined });
+    await expect(client.getEffect(threadId, "other")).rejects.toThrow(NotFound);
+  });
+
+  test("an outcome that cannot be reported is a warning, and the work's error stays", async () => {
+    const warned = vi.spyOn(process, "emitWarning").mockImplementation(() => undefined);
+    onTestFinished(() => warned.mockRestore());
+    const closing = new Client(server.target);
+    const lost = new Error("lost");
+    const done = closing.effect(newThread(), "mail", {}, () => {
+      closing.close();
+      throw lost;
+    });
+    expect(await failure(done)).toBe(lost);
+    expect(warned.mock.calls[0]?.[0]).toContain("did not record the outcome of effect");
+  });
+
+  test("a digest is the same in all languages", () => {
+    const inner = { "\uffff": true, "\u{1f418}": 1 };
+    const input = { z: "<\u2028\\u2028\b\x7f>", ä: inner, a: [null, -3] };
+    // From Python: sha256(b"json\0" + canonical JSON).
+    expect(Buffer.from(inputDigest(input)).toString("hex")).toBe(
+      "3280f208db8d155e063344d2e4a0f0574e786410fc5249bc1ef131736f05a57c",
+    );
+  });
 });
 
 test("a preview says what rules would delete, and deletes nothing", async () => {
