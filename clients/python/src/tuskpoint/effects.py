@@ -111,9 +111,9 @@ def once(
             config, saver = _running_saver()
             return saver.effect(
                 config,
-                _filled(label, bound.arguments),
+                filled(label, bound.arguments),
                 input=given,
-                key=None if key is None else _filled(key, bound.arguments),
+                key=None if key is None else filled(key, bound.arguments),
                 timeout_s=timeout_s,
                 on_unknown=on_unknown,
                 durability=durability,
@@ -164,7 +164,12 @@ def once(
     return decorate
 
 
-def _filled(text: str, arguments: Mapping[str, Any]) -> str:
+def filled(text: str, arguments: Mapping[str, Any]) -> str:
+    """Return a name or a key in which each "{parameter}" is replaced by its argument.
+
+    Raises:
+        InvalidRequest: The text names a parameter that does not exist, or its braces do not match.
+    """
     try:
         return text.format_map(arguments)
     except (KeyError, ValueError, IndexError) as error:

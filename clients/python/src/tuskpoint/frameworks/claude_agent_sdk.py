@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Unpack, cast
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import replace
+from typing import Any, Unpack, cast
 from urllib.parse import quote, unquote
 
 from ..aio import AsyncClient
 from ._client import AsyncAdapter, ClientOptions
+from ._effects import EffectOptions, Place, run_once
 from ._lists import appended, copied, items_of, kinds_of, names_of, without_list
 from ._requirements import unusable
 from ._thread import Change, FrameworkThread, FrameworkThreads, Version
 
 try:
     from claude_agent_sdk import (
+        SdkMcpTool,
         SessionKey,
         SessionListSubkeysKey,
         SessionStore,
@@ -190,3 +193,42 @@ def _summarized(key: SessionKey, before: Version, new: list[SessionStoreEntry]) 
         data = copied(before.metadata[_SUMMARY])
         last = {"session_id": key["session_id"], "mtime": 0, "data": data}
     return fold_session_summary(last, key, new)["data"]
+
+
+def effect_tool(
+    tool: SdkMcpTool[Any],
+    store: TuskPointSessionStore,
+    thread_id: str,
+    **options: Unpack[EffectOptions],
+) -> SdkMcpTool[Any]:
+    """Return a tool of an MCP server in this process that does its work in the outside world once.
+
+    Pass the result of the SDK's decorator `tool`: `effect_tool(charge, store, thread_id)`.
+
+    If an earlier call did the work, the tool returns the recorded result. The SDK gives a tool
+    neither its session nor the ID of the call: the effect belongs to the thread, the name of the
+    tool and the digest of its arguments. So equal arguments in one thread are one effect.
+    The handler gets the key to send to the outside world as the argument `idempotency_key`,
+    which the model does not see. It raises `tuskpoint.effects.NotDone` or `Refused` if the work was
+    certainly not done; after any other exception the effect is unknown. Results are returned as
+    JSON can express them.
+
+    Args:
+        tool: The tool.
+        store: The store of the sessions.
+        thread_id: The thread of the effects, such as `thread_of(project_key, session_id)`.
+        options: See `EffectOptions`.
+    """
+    handler = tool.handler
+    client = store._client
+
+    async def handle(arguments: Any) -> dict[str, Any]:
+        def work(idempotency_key: str) -> Awaitable[dict[str, Any]]:
+            return handler({**arguments, "idempotency_key": idempotency_key})
+
+        return cast(
+            dict[str, Any],
+            await run_once(client, Place(thread_id), tool.name, arguments, work, options),
+        )
+
+    return replace(tool, handler=handle)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from uuid import uuid4
 from ..client import Client
 from ..errors import Conflict, NotFound, ThreadDeleted
 from ._client import ClientOptions, client_of
+from ._effects import EffectOptions, blocking_tool_function
 from ._lists import appended, items_of, without_list
 from ._requirements import unusable
 from ._thread import NOTHING, Version, refuse_foreign
@@ -418,6 +419,23 @@ class TuskPointProvider(JsonProvider):
         for checkpoint in self._client.list(thread_id, metadata=metadata, limit=1):
             return f"{thread_id}#{checkpoint.checkpoint_id}"
         raise LookupError(f"thread '{thread_id}' has no checkpoint of CrewAI on branch '{branch}'")
+
+
+def effect_tool(
+    function: Callable[..., Any], client: Client, thread_id: str, **options: Unpack[EffectOptions]
+) -> Callable[..., Any]:
+    """Return a function for the decorator `tool` that does its work in the outside world once.
+
+    CrewAI gives a tool no ID of its call: equal arguments in one thread are one effect. See
+    `tuskpoint.frameworks.openai_agents.effect_tool` for the other rules.
+
+    Args:
+        function: The function of the tool.
+        client: A client.
+        thread_id: The thread of the effects, such as the ID of the flow.
+        options: See `EffectOptions`.
+    """
+    return blocking_tool_function(function, client, thread_id, options)
 
 
 def _fields_of(state: dict[str, Any] | BaseModel) -> dict[str, Any]:

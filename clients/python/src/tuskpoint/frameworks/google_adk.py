@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Unpack
 from urllib.parse import quote, unquote
 from weakref import WeakValueDictionary
@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from ..aio import AsyncClient
 from ..errors import NotFound, ThreadDeleted
 from ._client import AsyncAdapter, ClientOptions
+from ._effects import EffectOptions, Place, tool_function
 from ._lists import appended, copied, items_of
 from ._requirements import unusable
 from ._thread import Change, FrameworkThread, FrameworkThreads, State, Version
@@ -25,6 +26,7 @@ try:
     from google.adk.sessions import BaseSessionService, Session
     from google.adk.sessions import State as Prefixes
     from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
+    from google.adk.tools.tool_context import ToolContext
 except ImportError as error:
     raise unusable("google-adk", "google-adk", error) from error
 
@@ -412,3 +414,35 @@ def _summary(event: Event, number: int) -> str:
         kinds.append(f"and {hidden} more")
     described = ", ".join(kinds) or ("state" if event.actions.state_delta else "no content")
     return f"event {number} by {event.author[:_MAX_NAME] or 'nobody'}: {described}"
+
+
+def effect_tool(
+    function: Callable[..., Any],
+    service: TuskPointSessionService,
+    **options: Unpack[EffectOptions],
+) -> Callable[..., Awaitable[Any]]:
+    """Return a function for an agent's `tools` that does its work in the outside world once.
+
+    Pass the result as a tool: `LlmAgent(..., tools=[effect_tool(charge, service)])`.
+
+    If an earlier call did the work, the tool returns the recorded result. The effect belongs to the
+    thread and the ID of the tool call: it is found again if the framework repeats the call, as
+    after an approval. A `key` of your own also covers calls that a model makes again.
+    The function gets the key to send to the outside world if it has a parameter `idempotency_key`,
+    which the model does not see. It raises `tuskpoint.effects.NotDone` or `Refused` if the work was
+    certainly not done; after any other exception the effect is unknown. Results are returned as
+    JSON can express them.
+
+    Args:
+        function: The function of the tool.
+        service: The service of the agent's sessions.
+        options: See `EffectOptions`.
+    """
+
+    def place_of(context: ToolContext) -> Place:
+        session = context.session
+        thread_id = thread_of(session.app_name, session.user_id, session.id)
+        return Place(thread_id, context.function_call_id or "")
+
+    client = service._client
+    return tool_function(function, ToolContext, "tool_context", client, place_of, options)

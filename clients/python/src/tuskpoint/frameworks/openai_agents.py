@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Unpack, cast
 
 from ..aio import AsyncClient
 from ._client import AsyncAdapter, ClientOptions
+from ._effects import EffectOptions, Place, tool_function
 from ._lists import appended, copied, items_of, kinds_of, without_last
 from ._requirements import unusable
 from ._thread import Change, FrameworkThread, Version
 
 try:
     from agents import RunState, SessionSettings, TResponseInputItem
+    from agents.tool_context import ToolContext
 except ImportError as error:
     raise unusable("openai-agents", "openai-agents", error) from error
 
@@ -168,3 +170,40 @@ def _change(state: Mapping[str, Any], summary: str) -> Change:
 
 def _counted(count: int) -> str:
     return f"{count} item" if count == 1 else f"{count} items"
+
+
+def effect_tool(
+    function: Callable[..., Any],
+    session: TuskPointSession | Callable[[ToolContext[Any]], TuskPointSession],
+    **options: Unpack[EffectOptions],
+) -> Callable[..., Awaitable[Any]]:
+    """Return a function for `function_tool` that does its work in the outside world once.
+
+    Pass the result to `function_tool`: `function_tool(effect_tool(charge, session))`.
+
+    If an earlier call did the work, the tool returns the recorded result. The effect belongs to the
+    thread and the ID of the tool call: it is found again if the framework repeats the call, as
+    after an approval. A `key` of your own also covers calls that a model makes again.
+    The function gets the key to send to the outside world if it has a parameter `idempotency_key`,
+    which the model does not see. It raises `tuskpoint.effects.NotDone` or `Refused` if the work was
+    certainly not done; after any other exception the effect is unknown. Results are returned as
+    JSON can express them.
+
+    Args:
+        function: The function of the tool.
+        session: The session whose thread has the effects, or a function that returns it for the
+            context of a call.
+        options: See `EffectOptions`.
+    """
+
+    def session_of(context: ToolContext[Any]) -> TuskPointSession:
+        return session if isinstance(session, TuskPointSession) else session(context)
+
+    return tool_function(
+        function,
+        ToolContext,
+        "tool_context",
+        lambda context: session_of(context)._client,
+        lambda context: Place(session_of(context).session_id, context.tool_call_id),
+        options,
+    )

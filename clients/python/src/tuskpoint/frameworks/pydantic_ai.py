@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Unpack
@@ -10,13 +10,14 @@ from typing import Any, Unpack
 from ..aio import AsyncClient
 from ..errors import PreconditionFailed, ThreadDeleted
 from ._client import AsyncAdapter, ClientOptions
+from ._effects import EffectOptions, Place, tool_function
 from ._lists import appended, items_of, kinds_of
 from ._requirements import unusable
 from ._thread import Change, FrameworkThread, FrameworkThreads, Version
 
 try:
     from pydantic import ConfigDict, TypeAdapter
-    from pydantic_ai import ModelMessagesTypeAdapter
+    from pydantic_ai import ModelMessagesTypeAdapter, RunContext
     from pydantic_ai.conversation_store import (
         ConversationConflict,
         ConversationEntry,
@@ -222,3 +223,35 @@ def _loaded(entries: Sequence[_Entry]) -> list[ConversationEntry]:
         ConversationEntry(**{**entry, "message": message})
         for entry, message in zip(entries, messages, strict=True)
     ]
+
+
+def effect_tool(
+    function: Callable[..., Any],
+    store: TuskPointConversationStore,
+    **options: Unpack[EffectOptions],
+) -> Callable[..., Awaitable[Any]]:
+    """Return a function for an agent's `tools` that does its work in the outside world once.
+
+    Pass the result as a tool: `Agent(..., tools=[effect_tool(charge, store)])`.
+
+    If an earlier call did the work, the tool returns the recorded result. The effect belongs to the
+    thread and the ID of the tool call: it is found again if the framework repeats the call, as
+    after an approval. A `key` of your own also covers calls that a model makes again.
+    The function gets the key to send to the outside world if it has a parameter `idempotency_key`,
+    which the model does not see. It raises `tuskpoint.effects.NotDone` or `Refused` if the work was
+    certainly not done; after any other exception the effect is unknown. Results are returned as
+    JSON can express them.
+
+    Args:
+        function: The function of the tool.
+        store: The store of the agent's conversations.
+        options: See `EffectOptions`.
+    """
+
+    def place_of(context: RunContext[Any]) -> Place:
+        if not context.conversation_id:
+            raise ValueError("this run has no conversation ID, which names its thread")
+        return Place(context.conversation_id, context.tool_call_id or "")
+
+    client = store._client
+    return tool_function(function, RunContext, "ctx", client, place_of, options)

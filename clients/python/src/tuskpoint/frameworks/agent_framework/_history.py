@@ -75,7 +75,7 @@ class TuskPointHistoryProvider(AsyncAdapter, HistoryProvider):
             PreconditionFailed: Another program wrote the thread.
             ValueError: The session has no ID.
         """
-        thread = self._threads.get(_thread_of(session_id), agent_id=self._agent_id)
+        thread = self._threads.get(thread_of(session_id), agent_id=self._agent_id)
         items = items_of((await thread.read()).state, _MESSAGES)
         return [Message.from_dict(copied(item)) for item in items]
 
@@ -98,7 +98,7 @@ class TuskPointHistoryProvider(AsyncAdapter, HistoryProvider):
             TypeError: A message cannot be written as JSON.
             ValueError: The session has no ID.
         """
-        thread = self._threads.get(_thread_of(session_id), agent_id=self._agent_id)
+        thread = self._threads.get(thread_of(session_id), agent_id=self._agent_id)
         items = [copied(message.to_dict()) for message in messages]
 
         def add(before: Version) -> Change | None:
@@ -113,7 +113,12 @@ class TuskPointHistoryProvider(AsyncAdapter, HistoryProvider):
         await thread.change(add)
 
 
-def _thread_of(session_id: str | None) -> str:
+def thread_of(session_id: str | None) -> str:
+    """Return the thread of a session.
+
+    Raises:
+        ValueError: The session has no ID.
+    """
     if not session_id:
         raise ValueError("this session has no ID, which names its thread: use AgentSession(...)")
     return session_id
