@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 from google.protobuf.message import Message
 
 from tests.kit.messages import FIRST, SECOND, channel, ref, refused, reported, save_request, write
+from tests.kit.servers.processes import ServerProcess
 from tuskpoint import AsyncClient, Client, InvalidRequest, LeaseLost, ThreadBusy
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import lease_service_pb2 as leases
@@ -206,6 +208,31 @@ async def test_a_blocking_client_waits_its_turn(client: AsyncClient, server: Ser
         waiting = asyncio.create_task(asyncio.to_thread(second))
         await client.save("t", {"x": 1})
     assert await asyncio.wait_for(waiting, LONG_S) == "second"
+
+
+async def test_a_wait_continues_after_a_restart_of_the_server(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, {}) as server:
+        server.start()
+        async with AsyncClient(server.target) as client, AsyncClient(server.target) as other:
+            held = await client.acquire_lease("t", owner="first", ttl_s=3600)
+
+            async def second() -> str:
+                async with other.lease("t", owner="second", wait_s=LONG_S) as lease:
+                    await other.save("t", {"x": 2})
+                    return lease.owner
+
+            waiting = asyncio.create_task(second())
+            for _ in range(3):  # the wait reaches the server meanwhile
+                assert (await client.get_thread("t")).lease
+            assert await asyncio.to_thread(server.stop) == 0
+            await asyncio.to_thread(server.start)
+            with pytest.raises(ThreadBusy) as busy:
+                await other.save("t", {"x": 1})
+            assert busy.value.owner == "first"
+            assert not waiting.done()
+            await client.save("t", {"x": 1})
+            assert await client.release_lease(held)
+            assert await asyncio.wait_for(waiting, LONG_S) == "second"
 
 
 async def test_another_process_may_use_the_lease(
