@@ -242,6 +242,7 @@ class MemoryDatabase(Database):
         self.waiters = Waiters()
         self.added, self.logs = [], ThreadCache()
         self.full, self.heads = self.logs.full, self.logs.heads
+        self.subscriptions = self.logs.subscriptions
         self.heads.now_s = lambda: 0.0
         self._closed = False
         self._understood = LATEST
