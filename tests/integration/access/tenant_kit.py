@@ -25,6 +25,7 @@ from tuskpoint._transport.methods import Method
 from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
+from tuskpoint.v1 import effect_service_pb2 as effects
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import store_service_pb2 as store
 from tuskpoint.v1 import thread_service_pb2 as threads
@@ -44,8 +45,9 @@ WAIT_S = 20
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # Fields that differ from call to call, or are opaque to every caller.
 _UNSTEADY = {
-    "acquire_time", "catalog", "catalog_blob_id", "create_time", "cursor", "expire_time", "fence",
-    "lease_id", "location", "start_time", "time", "update_time",
+    "acquire_time", "attempt_time", "catalog", "catalog_blob_id", "create_time", "cursor",
+    "end_time", "expire_time", "fence", "idempotency_key", "lease_id", "location", "start_time",
+    "time", "update_time",
 }  # fmt: skip
 
 
@@ -241,6 +243,11 @@ async def furnish(owner: Tenant) -> Names:
     item = "owners-item"
     await client.put_items([ItemChange((item,), item, {"item": item}, ttl_s=3600)])
     lease = await client.acquire_lease("owners-leased-thread", owner="owners-agent", ttl_s=3600)
+    [begun] = await owner.call(
+        methods.BEGIN_EFFECT.path,
+        effects.BeginEffectRequest(thread_id=thread, key="owners-effect", request_id="begin"),
+    )
+    assert isinstance(begun, effects.BeginEffectResponse)
     descriptor = await client.handoff(thread, to_agent="owners-agent")
     await client.flush()
     watched = client.watch(thread, progress_s=1)
@@ -270,5 +277,7 @@ async def furnish(owner: Tenant) -> Names:
         leased="owners-leased-thread",
         lease=lease.lease_id,
         handoff=descriptor.handoff_id,
+        effect="owners-effect",
+        idempotency_key=begun.effect.idempotency_key,
         cursor=cursor,
     )

@@ -19,6 +19,7 @@ from tuskpoint._transport import methods
 from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
+from tuskpoint.v1 import effect_service_pb2 as effects
 from tuskpoint.v1 import handoff_service_pb2 as handoffs
 from tuskpoint.v1 import history_service_pb2 as history
 from tuskpoint.v1 import lease_service_pb2 as leases
@@ -26,6 +27,7 @@ from tuskpoint.v1 import search_service_pb2 as search
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import store_service_pb2 as store
 from tuskpoint.v1 import thread_service_pb2 as threads
+from tuskpoint.v1 import webhook_service_pb2 as webhooks
 
 OWN = "own-thread"
 """A thread of the caller."""
@@ -53,6 +55,8 @@ class Names:
     leased: str
     lease: str
     handoff: str
+    effect: str
+    idempotency_key: str
     cursor: bytes
 
     @property
@@ -80,6 +84,8 @@ NOBODYS = Names(
     leased="nobodys-leased-thread",
     lease="1-00000000aaa5",
     handoff="1f000000-0000-6000-8000-00000000aaa6",
+    effect="nobodys-effect",
+    idempotency_key="00000000000000000000000000000aa7",
     cursor=b"",
 )
 
@@ -282,6 +288,36 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         ],
         methods.WATCH_HANDOFFS.path: [handoffs.WatchHandoffsRequest(to_agent=names.agent)],
         methods.WITHDRAW_HANDOFF.path: [handoffs.WithdrawHandoffRequest(handoff_id=names.handoff)],
+        methods.LIST_EFFECTS.path: [effects.ListEffectsRequest(thread_id=names.thread)],
+        methods.GET_EFFECT.path: [
+            effects.GetEffectRequest(thread_id=names.thread, key=names.effect)
+        ],
+        methods.COMPLETE_EFFECT.path: [
+            effects.CompleteEffectRequest(
+                thread_id=names.thread, key=names.effect, idempotency_key=names.idempotency_key
+            )
+        ],
+        methods.FAIL_EFFECT.path: [
+            effects.FailEffectRequest(
+                thread_id=names.thread,
+                key=names.effect,
+                idempotency_key=names.idempotency_key,
+                attempt=1,
+                outcome=effects.ATTEMPT_OUTCOME_NOT_DONE,
+            )
+        ],
+        methods.RESOLVE_EFFECT.path: [
+            effects.ResolveEffectRequest(thread_id=names.thread, key=names.effect, attempt=1)
+        ],
+        methods.BEGIN_EFFECT.path: [
+            effects.BeginEffectRequest(
+                thread_id=names.thread, key=names.effect, request_id=names.request
+            )
+        ],
+        methods.LIST_WEBHOOKS.path: [webhooks.ListWebhooksRequest()],
+        methods.LIST_DELIVERIES.path: [webhooks.ListDeliveriesRequest(webhook=names.agent)],
+        methods.RETRY_DELIVERIES.path: [webhooks.RetryDeliveriesRequest(webhook=names.agent)],
+        methods.TEST_WEBHOOK.path: [webhooks.TestWebhookRequest(webhook=names.agent)],
         methods.ACQUIRE_LEASE.path: [
             leases.AcquireLeaseRequest(
                 thread_id=names.leased, owner=names.agent, request_id=names.request

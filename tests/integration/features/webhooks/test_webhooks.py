@@ -66,7 +66,8 @@ def webhook_file(folder: Path, url: str, *, events: str = ALL_EVENTS, more: str 
 @pytest.fixture
 def config(tmp_path: Path, config: Config, receiver: Receiver) -> Config:
     """Settings of a server with one webhook."""
-    return config.model_copy(update={"webhooks": webhook_file(tmp_path, receiver.url)})
+    file = webhook_file(tmp_path, receiver.url, more=OTHER_TENANT)
+    return config.model_copy(update={"webhooks": file})
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +80,16 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def webhooks(grpc_channel: grpc.aio.Channel) -> WebhookServiceAsyncStub:
     return WebhookServiceStub(grpc_channel)
+
+
+OTHER_TENANT = """
+[[webhook]]
+name = "theirs"
+url = "https://hooks.example.com/"
+events = ["thread.waiting"]
+secret_file = "ops.secret"
+tenant = "other"
+"""
 
 
 def question(text: str, task: str = "task") -> value_pb2.PendingWrite:
@@ -322,8 +333,9 @@ async def test_a_test_is_posted_once_and_unknown_names_are_refused(
     assert (answer.accepted, answer.status) == (False, 500)
     for call in (
         webhooks.TestWebhook(wpb.TestWebhookRequest(webhook="none")),
-        webhooks.RetryDeliveries(wpb.RetryDeliveriesRequest(webhook="none")),
-        webhooks.ListDeliveries(wpb.ListDeliveriesRequest(webhook="none")),
+        webhooks.TestWebhook(wpb.TestWebhookRequest(webhook="theirs")),
+        webhooks.RetryDeliveries(wpb.RetryDeliveriesRequest(webhook="theirs")),
+        webhooks.ListDeliveries(wpb.ListDeliveriesRequest(webhook="theirs")),
     ):
         assert (await refused(call)).reason == "WEBHOOK_NOT_FOUND"
     empty = await refused(webhooks.TestWebhook(wpb.TestWebhookRequest()))
