@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +68,49 @@ def test_an_effect_is_shown_by_the_start_of_its_key(target: str) -> None:
     malformed = run(target, "effects", "resolve", THREAD, "mail:a", "--done", "--result", "x")
     assert malformed.code == Exit.USAGE
     assert "--result is not JSON" in malformed.errors
+
+
+GRAPH = """
+from typing import TypedDict
+from langgraph.graph import START, StateGraph
+from tuskpoint import TuskPointSaver
+
+class State(TypedDict, total=False):
+    paid: str
+    note: str
+
+saver = TuskPointSaver("TARGET")
+
+def pay(state, config):
+    with saver.effect(config, "charge", input={}) as effect:
+        if effect.pending:
+            effect.complete("receipt 1")
+    return {"paid": effect.result, "note": "NOTE"}
+
+graph = StateGraph(State).add_node(pay).add_edge(START, "pay").compile(checkpointer=saver)
+"""
+
+
+def test_changed_code_runs_against_recorded_effects(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, note in (("agent_before", "old"), ("agent_after", "new")):
+        text = GRAPH.replace("TARGET", target).replace("NOTE", note)
+        Path(f"{name}.py").write_text(text, encoding="utf-8")
+    renamed = Path("agent_after.py").read_text(encoding="utf-8").replace('"charge"', '"pay"')
+    Path("agent_renamed.py").write_text(renamed, encoding="utf-8")
+    before = importlib.import_module("agent_before")
+    config = {"configurable": {"thread_id": "replayed"}}
+    assert before.graph.invoke({}, config)["paid"] == "receipt 1"
+    ran = run(target, "replay-with", "agent_after:graph", "replayed")
+    assert ran.code == 0, ran.errors
+    assert ran.out.splitlines()[1:] == ['~ note: "old" -> "new"']
+    unrecorded = run(target, "replay-with", "agent_renamed:graph", "replayed")
+    assert unrecorded.code == Exit.REFUSED
+    assert "only answers recorded effects" in unrecorded.errors
+    assert run(target, "replay-with", "agent_before:State", "replayed").code == Exit.USAGE
+    assert run(target, "replay-with", "nowhere:graph", "replayed").code == Exit.USAGE
+    with Client(target) as client:
+        assert len([*client.list_effects("replayed")]) == 1

@@ -19,6 +19,7 @@ GROUPS = (
     "browse",
     "lineage.ancestry",
     "lineage.branches",
+    "lineage.replays",
     "lineage.snapshots",
     "lineage.handoffs",
     "lineage.inbox",

@@ -8,9 +8,14 @@ from typing import Literal
 
 from ...v1 import thread_service_pb2 as threads
 from ..records import DurabilityName, Reference, moment, reference_of
-from ..requests import durability, ref
+from ..requests import choice, durability, ref
 
 DescentName = Literal["fork", "adoption", "rollback"]
+EffectsModeName = Literal["copy", "answer"]
+_EFFECTS_MODES: dict[str, threads.EffectsMode] = {
+    "copy": threads.EFFECTS_MODE_COPY,
+    "answer": threads.EFFECTS_MODE_ANSWER,
+}
 _DESCENTS: dict[int, DescentName] = {
     threads.LINEAGE_KIND_FORK: "fork",
     threads.LINEAGE_KIND_ADOPTION: "adoption",
@@ -88,12 +93,18 @@ def forking(
     new_thread_id: str | None,
     checkpoint_ns: str,
     safe: DurabilityName,
+    effects: EffectsModeName = "copy",
 ) -> threads.ForkThreadRequest:
-    """Return the request that forks a checkpoint."""
+    """Return the request that forks a checkpoint.
+
+    Raises:
+        InvalidRequest: `effects` is unknown.
+    """
     return threads.ForkThreadRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
         new_thread_id=new_thread_id or "",
         durability=durability(safe),
+        effects=choice("effects", effects, _EFFECTS_MODES),
     )
 
 

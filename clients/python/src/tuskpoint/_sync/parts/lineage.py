@@ -27,6 +27,7 @@ class SyncLineage(SyncPart):
         *,
         checkpoint_ns: str = "",
         durability: DurabilityName = "journaled",
+        effects: branches.EffectsModeName = "copy",
     ) -> Fork:
         """Create a thread that starts with a checkpoint of another thread.
 
@@ -39,13 +40,15 @@ class SyncLineage(SyncPart):
             new_thread_id: Name of the new thread. Default: the server generates one.
             checkpoint_ns: The namespace.
             durability: "journaled", or "certified" to wait for the blob store.
+            effects: "copy": the new thread has the effects of the checkpoint. "answer": it has all
+                effects of the source and begins none, to test changed code against them.
 
         Raises:
             NotFound: There is no such checkpoint.
             AlreadyExists: The new thread has checkpoints.
         """
         request = branches.forking(
-            thread_id, checkpoint_id, new_thread_id, checkpoint_ns, durability
+            thread_id, checkpoint_id, new_thread_id, checkpoint_ns, durability, effects
         )
         answer = self._calls.unary(methods.FORK_THREAD, request)
         return branches.fork_of(answer)
