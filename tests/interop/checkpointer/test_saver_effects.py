@@ -393,3 +393,21 @@ async def test_a_block_reports_what_it_knows(saver: TuskPointSaver, thread_id: s
     async with saver.effect(config, "b", key="b", on_unknown="retry") as effect:
         assert (effect.attempt, effect.idempotency_key in keys) == (3, True)
         await effect.complete()
+
+
+async def test_an_attempt_is_unknown_once_its_lease_has_ended(
+    saver: TuskPointSaver, thread_id: str
+) -> None:
+    config = of(thread_id)
+    async with saver.effect(config, "a", key="a") as effect:
+        await effect.complete()
+    async with saver.lease(thread_id) as lease:
+        late = await saver.effect(config, "b", key="b").__aenter__()
+        assert late.effect.lease_id == lease.lease_id
+    with pytest.raises(EffectUnknown):  # at once: the attempt has a minute left
+        async with saver.effect(config, "b", key="b"):
+            pass
+    await late.complete("done after all")
+    async with saver.effect(config, "b", key="b") as effect:
+        assert not effect.pending
+    assert effect.result == "done after all"
