@@ -70,12 +70,17 @@ function nestedOf(message: DescribedMessage): object {
 
 /** Messages and enums of the contract that the console neither sends nor reads, by module. */
 const UNUSED: Record<string, RegExp> = {
+  admin_service_pb: /^AcceptClock/,
   checkpoint_service_pb: /^(Exchange|Hello$|Frame$|Answer$|GetDelta|DeltaChannel)/,
-  errors_pb: /^ErrorReason$/, // errors carry the names of reasons
+  effect_service_pb: /^(Begin|Complete|Fail|Resolve|GetEffect|AttemptOutcome|OnUnknown)/,
+  errors_pb: /^(ErrorReason|FieldViolation|CallError)$/, // errors carry the names of reasons
+  handoff_service_pb: /^(Handoff$|HandoffState|ListHandoffs|WatchHandoffs|WithdrawHandoff)/,
+  history_service_pb: /^ReplayThread/,
+  snapshot_service_pb: /^GetLatestSnapshot/,
   thread_service_pb: /^(DeleteRuns|PreviewRetention|Retention|EraseThreads)/,
 };
 
-/** Leaves the content of unused messages and enums out of the descriptors, 5 kB. */
+/** Leaves the content of unused messages and enums, and unused calls, out of the descriptors, 11 kB. */
 const usedMessagesOnly: Plugin = {
   name: "used-messages-only",
   transform: {
@@ -93,6 +98,11 @@ const usedMessagesOnly: Plugin = {
       }
       for (const numbers of file.enumType.filter(({ name }) => unused.test(name))) {
         numbers.value = numbers.value.slice(0, 1);
+      }
+      for (const service of file.service) {
+        service.method = service.method.filter(
+          ({ inputType }) => !unused.test(inputType.replace(".tuskpoint.v1.", "")),
+        );
       }
       const used = base64Encode(toBinary(FileDescriptorProtoSchema, file), "std_raw");
       return { code: code.replace(whole, `fileDesc("${used}"`), map: null };
