@@ -73,6 +73,7 @@ const UNUSED: Record<string, RegExp> = {
   admin_service_pb: /^AcceptClock/,
   checkpoint_service_pb: /^(Exchange|Hello$|Frame$|Answer$|GetDelta|DeltaChannel)/,
   effect_service_pb: /^(Begin|Complete|Fail|Resolve|GetEffect|AttemptOutcome|OnUnknown)/,
+  error_details_pb: /^(?!ErrorInfo$)/,
   errors_pb: /^(ErrorReason|FieldViolation|CallError)$/, // errors carry the names of reasons
   handoff_service_pb: /^(Handoff$|HandoffState|ListHandoffs|WatchHandoffs|WithdrawHandoff)/,
   history_service_pb: /^ReplayThread/,
@@ -84,7 +85,7 @@ const UNUSED: Record<string, RegExp> = {
 const usedMessagesOnly: Plugin = {
   name: "used-messages-only",
   transform: {
-    filter: { id: /tuskpoint\/v1\/\w+_pb\.ts$/ },
+    filter: { id: /(tuskpoint\/v1|google\/rpc)\/\w+_pb\.ts$/ },
     handler(code, id) {
       const unused = UNUSED[/(\w+)\.ts$/.exec(id)?.[1] ?? ""];
       const [whole = "", text = ""] = /fileDesc\("([^"]+)"/.exec(code) ?? [];
@@ -92,17 +93,19 @@ const usedMessagesOnly: Plugin = {
         return null;
       }
       const file = fromBinary(FileDescriptorProtoSchema, base64Decode(text));
-      for (const message of file.messageType.filter(({ name }) => unused.test(name))) {
-        message.field = [];
-        message.oneofDecl = [];
-      }
-      for (const numbers of file.enumType.filter(({ name }) => unused.test(name))) {
-        numbers.value = numbers.value.slice(0, 1);
-      }
       for (const service of file.service) {
         service.method = service.method.filter(
           ({ inputType }) => !unused.test(inputType.replace(".tuskpoint.v1.", "")),
         );
+      }
+      // The generated code knows messages by their position: each keeps its place, without its name.
+      for (const [n, message] of file.messageType.entries()) {
+        if (unused.test(message.name)) {
+          Object.assign(message, { name: `M${n}`, field: [], oneofDecl: [], nestedType: [] });
+        }
+      }
+      for (const numbers of file.enumType.filter(({ name }) => unused.test(name))) {
+        numbers.value = numbers.value.slice(0, 1);
       }
       const used = base64Encode(toBinary(FileDescriptorProtoSchema, file), "std_raw");
       return { code: code.replace(whole, `fileDesc("${used}"`), map: null };

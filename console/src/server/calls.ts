@@ -3,6 +3,7 @@ import { Code, ConnectError, createClient, type Interceptor } from "@connectrpc/
 import { createConnectTransport } from "@connectrpc/connect-web";
 import { AdminService } from "@contract/admin_service_pb.js";
 import { CheckpointService } from "@contract/checkpoint_service_pb.js";
+import { EffectService } from "@contract/effect_service_pb.js";
 import { HandoffService } from "@contract/handoff_service_pb.js";
 import { HistoryService } from "@contract/history_service_pb.js";
 import { SearchService } from "@contract/search_service_pb.js";
@@ -52,6 +53,7 @@ const transport = createConnectTransport({
 
 export const admin = createClient(AdminService, transport);
 export const checkpoints = createClient(CheckpointService, transport);
+export const effects = createClient(EffectService, transport);
 export const handoffs = createClient(HandoffService, transport);
 export const history = createClient(HistoryService, transport);
 export const search = createClient(SearchService, transport);

@@ -26,6 +26,8 @@ export class ThreadLog {
   readonly handedOff = new Set<string>();
   /** Greatest sequence number that is known to be certified. */
   certified = 0n;
+  /** Sequence number of the last change of an effect while the page was open. */
+  effects = 0n;
   private readonly entries = new Map<string, Entry>();
   private sorted: Entry[] | undefined;
   private incarnation = 0n;
@@ -88,6 +90,9 @@ export class ThreadLog {
         return first ? "changed" : "none";
       case EventKind.CERTIFIED:
         this.certify(event.seq);
+        return "changed";
+      case EventKind.EFFECT_CHANGED:
+        this.effects = event.seq;
         return "changed";
       case EventKind.CHECKPOINTS_DELETED:
       case EventKind.RECOVERED:

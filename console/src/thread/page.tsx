@@ -12,6 +12,7 @@ import { threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { oneLine } from "../words.ts";
 import { attentionOf, continuedIn, failureInside } from "./attention.ts";
+import { Effects } from "./effects.tsx";
 import { FamilyCard, madeFrom, useFamily } from "./family.tsx";
 import { useThread } from "./following.ts";
 import { AttentionLine, Banner, Head } from "./head.tsx";
@@ -131,6 +132,7 @@ function ThreadView({ threadId }: { threadId: string }) {
       <Banner following={following} />
       {attention && <AttentionLine threadId={threadId} of={attention} />}
       <NextStepCards threadId={threadId} version={`${newest} ${standing}`} />
+      <Effects threadId={threadId} version={`${log.effects} ${standing}`} />
       {standing === "listing" && all.length === 0 && <Loading what="checkpoints" />}
       {all.length > 0 && (
         <div class={`thread ${view}-view`}>

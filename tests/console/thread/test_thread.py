@@ -168,6 +168,29 @@ def test_what_is_saved_appears_and_then_is_certified(look: Look, server: Console
         expect(rows(look).first).to_contain_text("the third")
 
 
+def test_an_unknown_effect_appears_with_what_to_do(look: Look, server: ConsoleServer) -> None:
+    with Client(server.target) as client:
+        client.save("orders", {"n": 1})
+        look.open("/thread?id=orders")
+        rows(look).first.wait_for()
+        begun = client.begin_effect("orders", "charge:42", name="charge", timeout_s=3600)
+        effects = look.page.locator("details", has_text="1 effect")
+        effects.locator("summary").click()
+        expect(effects).to_contain_text("running")
+        client.fail_effect(
+            "orders",
+            "charge:42",
+            idempotency_key=begun.idempotency_key,
+            attempt=begun.attempt,
+            outcome="unknown",
+            error="timeout",
+        )
+    expect(effects.locator("summary")).to_contain_text("1 unknown")
+    expect(effects).to_contain_text("charge: timeout")
+    expect(effects).to_contain_text(begun.idempotency_key)
+    expect(effects).to_contain_text("tuskpoint effects resolve orders charge:42")
+
+
 def test_a_deleted_thread_stays_on_screen(look: Look, server: ConsoleServer) -> None:
     look.allows_failures = True  # The thread no longer exists.
     with Client(server.target) as client:
