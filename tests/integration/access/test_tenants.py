@@ -30,7 +30,7 @@ SAME_FOR_ALL = {
     methods.FLUSH.path,
     methods.ACCEPT_CLOCK.path,
     methods.LIST_TRAIL.path,  # requests have no names
-    # the server has no webhooks, and `test_webhooks.py` shows those of another tenant to nobody
+    # the server has no webhooks; `test_webhooks.py` shows that other tenants' are hidden
     methods.LIST_WEBHOOKS.path,
     methods.LIST_DELIVERIES.path,
     methods.RETRY_DELIVERIES.path,

@@ -25,7 +25,7 @@ CLIENT_VARIABLES = frozenset(
     for name in (
         *("TARGET", "TOKEN", "TOKEN_FILE", "TLS", "CA_FILE", "CERT_FILE", "KEY_FILE"),
         *("TENANT", "KEYS", "TRACEBACK"),
-        *("AGENT_ID", "DURABILITY", "SERIALIZER", "TIMEOUT_S"),
+        *("AGENT_ID", "DURABILITY", "LEASE", "SERIALIZER", "TIMEOUT_S"),
     )
 )
 """Variables of TuskPoint's clients and programs, which share the prefix with the settings."""
