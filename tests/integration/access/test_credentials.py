@@ -188,8 +188,8 @@ def reason_of(
     try:
         made = call(iter([request()]) if method.client_streaming else request(), metadata=metadata)
         if method.server_streaming:
-            for _ in made:
-                pass
+            next(iter(made), None)  # some streams have no end
+            made.cancel()
     except grpc.RpcError as error:
         return reported(error)
     return None

@@ -38,7 +38,10 @@ BUILT = [
     for name in sorted(METHODS)
     if name.split("/")[1].endswith((".CheckpointService", ".ThreadService"))
 ]
-ENDLESS = {"/tuskpoint.v1.HistoryService/WatchThread"}
+ENDLESS = {
+    "/tuskpoint.v1.HistoryService/WatchThread",
+    "/tuskpoint.v1.HandoffService/WatchHandoffs",
+}
 """Streams that only the client ends, once they are admitted."""
 
 HANG_UP_SECONDS = 0.2

@@ -67,6 +67,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     pem, created, log = write_certificates(folder / "tls"), folder / "created", folder / "log"
     command = [sys.executable, "-m", "tests.kit.servers.instruments", str(created)]
     command += ["--listen", "127.0.0.1:0", "--data-dir", str(folder / "data")]
+    (folder / "secret").write_text("whsec_" + "A" * 44)
+    (folder / "webhooks.toml").write_text(
+        '[[webhook]]\nname = "ops"\nurl = "https://hooks.example.com/"\n'
+        'events = ["thread.waiting"]\nsecret_file = "secret"\n'
+    )
+    command += ["--webhooks", str(folder / "webhooks.toml")]
     command += ["--insecure-anonymous", "--metrics-listen", "127.0.0.1:0", *pem.server_flags]
     with (
         WalrusProcess() as walrus,

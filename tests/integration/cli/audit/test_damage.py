@@ -47,7 +47,7 @@ async def test_all_that_a_server_certified_passes_without_it(left: House) -> Non
     assert totals[GONE].facts["deleted_through"] == left.ids[GONE][0]
     assert totals[SHORT].facts["agent_id"] == "planner"
     facts = audit.findings.facts
-    assert (facts["live_threads"], facts["snapshots"], facts["ended_threads"]) == (4, 1, 1)
+    assert (facts["live_threads"], facts["snapshots"], facts["ended_threads"]) == (5, 1, 1)
     assert audit.reported[-1].done == audit.reported[-1].total == len(audit.reported)
 
 

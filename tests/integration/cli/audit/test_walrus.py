@@ -25,8 +25,8 @@ from tuskpoint.audit.verdicts import Verdict, counted
 STEPS = 20
 """Checkpoints of the long thread."""
 
-OTHERS = 8
-"""Checkpoints of the short thread, of its fork and its copy, and of a snapshot of two threads."""
+OTHERS = 9
+"""Checkpoints of the short thread, its fork and copy, a snapshot of two threads, and an offer."""
 
 
 @pytest.fixture(scope="module")

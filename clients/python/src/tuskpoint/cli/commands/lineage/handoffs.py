@@ -90,11 +90,12 @@ def handoff(
             recipient=recipient,
             expires_in_s=_seconds(expires_in),
         )
+    if output is not None:
+        _write(output, shapes.text(descriptor.as_dict(), is_unicode=True, indent=2) + "\n")
     if descriptor.handoff_id:
         inbox = plain(to_agent) or "agents without a name"
         cli.out.note(f"hand-off {descriptor.handoff_id} is in the inbox of {inbox}")
     if output is not None:
-        _write(output, shapes.text(descriptor.as_dict(), is_unicode=True, indent=2) + "\n")
         cli.out.note(f"the descriptor of {descriptor.source} is in {output}")
     if output is None or cli.out.is_json:
         cli.out.object(descriptor.as_dict())
