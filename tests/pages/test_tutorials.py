@@ -24,5 +24,5 @@ def test_the_page_is_true(tutorial: str, tmp_path: Path) -> None:
 
 def test_the_tutorials_are_listed() -> None:
     overview = (ROOT / "docs/tutorials/README.md").read_text("utf-8")
-    assert len(TUTORIALS) == 7
+    assert len(TUTORIALS) == 8
     assert [name for name in TUTORIALS if f"]({name}.md)" not in overview] == []

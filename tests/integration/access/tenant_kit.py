@@ -248,6 +248,16 @@ async def furnish(owner: Tenant) -> Names:
         effects.BeginEffectRequest(thread_id=thread, key="owners-effect", request_id="begin"),
     )
     assert isinstance(begun, effects.BeginEffectResponse)
+    await owner.call(
+        methods.FAIL_EFFECT.path,
+        effects.FailEffectRequest(
+            thread_id=thread,
+            key="owners-effect",
+            idempotency_key=begun.effect.idempotency_key,
+            attempt=1,
+            outcome=effects.ATTEMPT_OUTCOME_UNKNOWN,
+        ),
+    )
     descriptor = await client.handoff(thread, to_agent="owners-agent")
     await client.flush()
     watched = client.watch(thread, progress_s=1)

@@ -292,6 +292,9 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         methods.GET_EFFECT.path: [
             effects.GetEffectRequest(thread_id=names.thread, key=names.effect)
         ],
+        methods.RESOLVE_EFFECT.path: [
+            effects.ResolveEffectRequest(thread_id=names.thread, key=names.effect, attempt=1)
+        ],
         methods.COMPLETE_EFFECT.path: [
             effects.CompleteEffectRequest(
                 thread_id=names.thread, key=names.effect, idempotency_key=names.idempotency_key
@@ -305,9 +308,6 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
                 attempt=1,
                 outcome=effects.ATTEMPT_OUTCOME_NOT_DONE,
             )
-        ],
-        methods.RESOLVE_EFFECT.path: [
-            effects.ResolveEffectRequest(thread_id=names.thread, key=names.effect, attempt=1)
         ],
         methods.BEGIN_EFFECT.path: [
             effects.BeginEffectRequest(

@@ -45,7 +45,7 @@ Calls = GrpcCaller | HttpCaller
 # data, figures of the server, statistics of the index.
 _UNSTEADY = re.compile(
     r'\n *"(ts|\w+_time|\w*blob_id|identifier|receipt|signature|\w*sha256|\w+_bytes|distance'
-    r'|vectors|\w*indexed_checkpoints)": .*|,$',
+    r'|duration|vectors|\w*indexed_checkpoints)": .*|,$',
     re.MULTILINE,
 )
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z")
@@ -78,6 +78,12 @@ async def running(
         data_dir=directory / "data",
         tokens=directory / "tokens.toml",
         flush_interval=3600,
+        webhooks=directory / "webhooks.toml",
+    )
+    (directory / "secret").write_text("whsec_" + "A" * 44)
+    (directory / "webhooks.toml").write_text(
+        '[[webhook]]\nname = "owners-agent"\nurl = "https://hooks.invalid/"\n'
+        'events = ["thread.certified"]\nagents = ["nobody"]\nsecret_file = "secret"\n'
     )
     async with (
         serve.running_server(config) as server,

@@ -202,7 +202,7 @@ class GrpcCaller:
         answers = []
         async for message in answer:
             answers.append(message)
-            if path.endswith("/WatchThread"):
+            if path.endswith(("/WatchThread", "/WatchHandoffs")):
                 answer.cancel()
                 break  # the stream has no end
         return answers
@@ -231,7 +231,7 @@ class HttpCaller:
         answers = []
         async for data in self._stream(path, requests, is_stream=is_stream):
             answers.append(self.wire.decoded(answer_class, data))
-            if path.endswith("/WatchThread"):
+            if path.endswith(("/WatchThread", "/WatchHandoffs")):
                 break  # the stream has no end
         return answers
 
@@ -249,7 +249,7 @@ class HttpCaller:
                 if line.startswith('{"error": '):
                     raise from_plain(json.loads(line)["error"])
                 yield self.wire.decoded(answer_class, line.encode())
-                if path.endswith("/WatchThread"):
+                if path.endswith(("/WatchThread", "/WatchHandoffs")):
                     break  # the stream has no end
 
     async def _unary(self, path: str, request: Message | bytes) -> bytes:
