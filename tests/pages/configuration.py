@@ -14,6 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from tools.stubs import ROOT
 from tuskpoint_server.auth.tokens import parse_tokens
 from tuskpoint_server.commands.startup.retention_file import parse_rules
+from tuskpoint_server.commands.startup.webhook_file import read_webhooks
 from tuskpoint_server.config.command_line import server_parser
 from tuskpoint_server.config.sources import from_flags
 
@@ -68,6 +69,12 @@ def _toml(text: str, folder: Path) -> None:
         parse_tokens(text.encode(), "the block")
     elif "retention" in document:
         parse_rules(text.encode(), "the block")
+    elif "webhook" in document:
+        for hook in document["webhook"]:
+            (folder / hook["secret_file"]).write_text("whsec_" + "A" * 44)
+        file = folder / ".webhooks.toml"
+        file.write_text(text)
+        read_webhooks(file)
     elif not document.keys() & {"project", "tool", "build-system"}:
         file = folder / ".settings.toml"
         file.write_text(text)
