@@ -57,7 +57,8 @@ type WebhookServiceClient interface {
 	//   - `NOT_FOUND` / `WEBHOOK_NOT_FOUND`: the server has no webhook of this
 	//     name, and no event waits for such a webhook.
 	ListDeliveries(ctx context.Context, in *ListDeliveriesRequest, opts ...grpc.CallOption) (*ListDeliveriesResponse, error)
-	// Posts parked events again, as new events whose day starts now.
+	// Lets parked events wait again, with the same `webhook-id`; their day starts
+	// now.
 	//
 	// Errors, besides the common errors that `ErrorReason` lists:
 	//
@@ -156,7 +157,8 @@ type WebhookServiceServer interface {
 	//   - `NOT_FOUND` / `WEBHOOK_NOT_FOUND`: the server has no webhook of this
 	//     name, and no event waits for such a webhook.
 	ListDeliveries(context.Context, *ListDeliveriesRequest) (*ListDeliveriesResponse, error)
-	// Posts parked events again, as new events whose day starts now.
+	// Lets parked events wait again, with the same `webhook-id`; their day starts
+	// now.
 	//
 	// Errors, besides the common errors that `ErrorReason` lists:
 	//

@@ -395,7 +395,7 @@ async def _sweep(
         by_time(RETENTION_SECONDS, "items that expired", items.sweep)
         by_time(SWEEP_SECONDS, "offers that were closed long ago", offers.sweep)
         by_time(SWEEP_SECONDS, "unneeded rows", sweep)
-        by_time(SWEEP_SECONDS, "events that were parked for long", deliveries.sweep)
+        by_time(SWEEP_SECONDS, "events that no webhook accepted for long", deliveries.sweep)
         if engine is not None:
             hidden = engine.sweep
             group.create_task(

@@ -307,6 +307,21 @@ async def test_parked_events_wait_for_a_retry(
     assert (await webhooks.RetryDeliveries(request)).retried == 0
 
 
+async def test_an_event_that_fails_for_a_day_is_parked(
+    checkpoints: CheckpointServiceAsyncStub,
+    webhooks: WebhookServiceAsyncStub,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(posting, "DAY_US", 0)
+    receiver.answer = lambda _: web.Response(status=500)
+    await ask(checkpoints, "t", "one")
+    while not (parked := await events(webhooks, parked_only=True)):
+        pass
+    assert [(event.attempts, event.last_error) for event in parked] == [(1, "it answered 500")]
+    assert len(receiver.posts) == 1
+
+
 async def test_a_deleted_thread_leaves_no_event(
     checkpoints: CheckpointServiceAsyncStub,
     threads: ThreadServiceAsyncStub,

@@ -113,7 +113,8 @@ class WebhookServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RetryDeliveries(self, request, context):
-        """Posts parked events again, as new events whose day starts now.
+        """Lets parked events wait again, with the same `webhook-id`; their day starts
+        now.
 
         Errors, besides the common errors that `ErrorReason` lists:
 

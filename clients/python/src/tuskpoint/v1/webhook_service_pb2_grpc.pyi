@@ -63,7 +63,8 @@ class WebhookServiceStub:
       name, and no event waits for such a webhook.
     """
     RetryDeliveries: _grpc.UnaryUnaryMultiCallable[_webhook_service_pb2.RetryDeliveriesRequest, _webhook_service_pb2.RetryDeliveriesResponse]
-    """Posts parked events again, as new events whose day starts now.
+    """Lets parked events wait again, with the same `webhook-id`; their day starts
+    now.
 
     Errors, besides the common errors that `ErrorReason` lists:
 
@@ -117,7 +118,8 @@ class WebhookServiceAsyncStub(WebhookServiceStub):
       name, and no event waits for such a webhook.
     """
     RetryDeliveries: _aio.UnaryUnaryMultiCallable[_webhook_service_pb2.RetryDeliveriesRequest, _webhook_service_pb2.RetryDeliveriesResponse]  # type: ignore[assignment]
-    """Posts parked events again, as new events whose day starts now.
+    """Lets parked events wait again, with the same `webhook-id`; their day starts
+    now.
 
     Errors, besides the common errors that `ErrorReason` lists:
 
@@ -186,7 +188,8 @@ class WebhookServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _webhook_service_pb2.RetryDeliveriesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_webhook_service_pb2.RetryDeliveriesResponse, _abc.Awaitable[_webhook_service_pb2.RetryDeliveriesResponse]]:
-        """Posts parked events again, as new events whose day starts now.
+        """Lets parked events wait again, with the same `webhook-id`; their day starts
+        now.
 
         Errors, besides the common errors that `ErrorReason` lists:
 

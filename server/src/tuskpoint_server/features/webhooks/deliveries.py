@@ -19,8 +19,8 @@ from ...journal.sql.schema import deliveries, threads
 from ...journal.sql.statements import LISTED, SqlRow, Statement
 
 DAY_US = 24 * 3600 * 1_000_000
-PARKED_DAYS = 30
-"""Days after which a parked event is dropped."""
+KEPT_DAYS = 30
+"""Days after which an event is dropped: parked, or of a webhook that is no longer in the file."""
 
 _of = deliveries.c
 _earlier = deliveries.alias("earlier").c
@@ -101,7 +101,7 @@ _RETRY = Statement(
     .where(_OF_WEBHOOK, _of.number == bindparam("of_number"))
     .values(parked=False, attempts=0, created_us=bindparam("now_us"), due_us=bindparam("now_us"))
 )
-_DROP_OLD = Statement(delete(deliveries).where(_of.parked, _of.created_us < bindparam("before_us")))
+_DROP_OLD = Statement(delete(deliveries).where(_of.created_us < bindparam("before_us")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +220,8 @@ class DeliveryRows:
         ]
 
     async def sweep(self) -> int:
-        """Drop events that have been parked for long; return their number."""
-        before_us = self.now_us() - PARKED_DAYS * DAY_US
+        """Drop events that nobody accepted for long; return their number."""
+        before_us = self.now_us() - KEPT_DAYS * DAY_US
 
         def drop(batch: UnitOfWork) -> int:
             return int(_DROP_OLD.run(batch.connection, before_us=before_us).rowcount)

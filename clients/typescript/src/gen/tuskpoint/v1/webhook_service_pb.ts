@@ -497,7 +497,8 @@ export const WebhookService: GenService<{
     output: typeof ListDeliveriesResponseSchema;
   },
   /**
-   * Posts parked events again, as new events whose day starts now.
+   * Lets parked events wait again, with the same `webhook-id`; their day starts
+   * now.
    *
    * Errors, besides the common errors that `ErrorReason` lists:
    *
