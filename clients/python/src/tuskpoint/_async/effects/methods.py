@@ -159,7 +159,7 @@ class AsyncEffects(AsyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
-            NotFound: There is no such effect.
+            NotFound: The thread has no such effect.
             ResourceExhausted: The result is too large. Record a reference to it instead.
         """
         request = effect_messages.completing(
@@ -192,7 +192,7 @@ class AsyncEffects(AsyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
-            NotFound: There is no such effect or attempt.
+            NotFound: The thread has no such effect, or the effect no such attempt.
         """
         request = effect_messages.failing(
             thread_id, key, idempotency_key, attempt, outcome, error, durability
@@ -222,7 +222,7 @@ class AsyncEffects(AsyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
-            NotFound: There is no such effect or attempt.
+            NotFound: The thread has no such effect, or the effect no such attempt.
             EffectNotUnknown: The effect is not unknown, or a later attempt has begun.
         """
         request = effect_messages.resolving(
@@ -244,7 +244,7 @@ class AsyncEffects(AsyncPart):
                 no result.
 
         Raises:
-            NotFound: There is no such effect or thread.
+            NotFound: The thread or its effect does not exist.
         """
         request = effect_messages.getting(thread_id, key, view)
         return effect_record((await self._calls.unary(methods.GET_EFFECT, request)).effect)
@@ -260,7 +260,7 @@ class AsyncEffects(AsyncPart):
                 all.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = effect_messages.listing(thread_id, states)
         while True:

@@ -36,7 +36,7 @@ class AsyncThreads(AsyncPart):
         """Return the description of a thread. `thread` is another name of this method.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = GetThreadRequest(thread_id=thread_id)
         return thread_record((await self._calls.unary(methods.GET_THREAD, request)).thread)
@@ -99,7 +99,7 @@ class AsyncThreads(AsyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = requests.retaining(thread_id, retention, durability)
         await self._calls.unary(methods.SET_RETENTION, request)
@@ -117,7 +117,7 @@ class AsyncThreads(AsyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = requests.exposing(thread_id, searchable, durability)
         await self._calls.unary(methods.SET_SEARCHABLE, request)
@@ -128,7 +128,7 @@ class AsyncThreads(AsyncPart):
         """Copy a thread into one that has no checkpoints; return the number of copied checkpoints.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
             AlreadyExists: The new thread has checkpoints.
         """
         request = requests.copying(thread_id, new_thread_id, durability)
@@ -192,7 +192,7 @@ class AsyncThreads(AsyncPart):
         """Yield the stored checkpoints of a thread in the newest catalog, by namespace and ID.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
@@ -213,7 +213,7 @@ class AsyncThreads(AsyncPart):
             The location; `None` if no checkpoint of the thread is certified.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
         return stored_manifest(await self._calls.unary(methods.GET_MANIFEST, request))

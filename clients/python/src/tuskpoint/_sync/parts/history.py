@@ -39,7 +39,7 @@ class SyncHistory(SyncPart):
             source: "any", or "blob" to read from the blob store itself.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = replaying(
             thread_id, checkpoint_ns, from_checkpoint_id, to_checkpoint_id, view, source

@@ -90,7 +90,7 @@ class SyncLineage(SyncPart):
         """Return the ancestors and the descendants of a thread.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = GetLineageRequest(thread_id=thread_id)
         return branches.lineage_tree(self._calls.unary(methods.GET_LINEAGE, request))
@@ -142,7 +142,7 @@ class SyncLineage(SyncPart):
                 ends the verification.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
             Unavailable: The connection to the server was lost; verify again.
         """
         verifying = verification.VerificationCollector(on_verdict)

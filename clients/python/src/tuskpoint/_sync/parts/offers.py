@@ -126,7 +126,7 @@ class SyncOffers(SyncPart):
             require_signers: As in `adopt`.
 
         Raises:
-            NotFound: There is no such offer, or it was removed with its thread.
+            NotFound: The offer does not exist, or was removed with its thread.
             PreconditionFailed: The offer was adopted or withdrawn, or has expired. The error's
                 metadata has `state` and `adopted_thread_id`.
             AlreadyExists: The new thread has checkpoints.
@@ -152,7 +152,7 @@ class SyncOffers(SyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
-            NotFound: There is no such offer, or it was removed with its thread.
+            NotFound: The offer does not exist, or was removed with its thread.
             PreconditionFailed: The offer was adopted, or has expired.
         """
         request = offers.withdrawing(handoff_id, durability)

@@ -37,7 +37,7 @@ class SyncThreads(SyncPart):
         """Return the description of a thread. `thread` is another name of this method.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = GetThreadRequest(thread_id=thread_id)
         return thread_record(self._calls.unary(methods.GET_THREAD, request).thread)
@@ -100,7 +100,7 @@ class SyncThreads(SyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = requests.retaining(thread_id, retention, durability)
         self._calls.unary(methods.SET_RETENTION, request)
@@ -118,7 +118,7 @@ class SyncThreads(SyncPart):
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = requests.exposing(thread_id, searchable, durability)
         self._calls.unary(methods.SET_SEARCHABLE, request)
@@ -129,7 +129,7 @@ class SyncThreads(SyncPart):
         """Copy a thread into one that has no checkpoints; return the number of copied checkpoints.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
             AlreadyExists: The new thread has checkpoints.
         """
         request = requests.copying(thread_id, new_thread_id, durability)
@@ -193,7 +193,7 @@ class SyncThreads(SyncPart):
         """Yield the stored checkpoints of a thread in the newest catalog, by namespace and ID.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
@@ -214,7 +214,7 @@ class SyncThreads(SyncPart):
             The location; `None` if no checkpoint of the thread is certified.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
         return stored_manifest(self._calls.unary(methods.GET_MANIFEST, request))

@@ -64,7 +64,7 @@ class AsyncReads(SaverBase):
         The stream resumes after a lost connection or a restart of the server.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = replaying(thread_text(thread_id), None, "", "", "full", "any")
         async with aclosing(self._async_calls.replay_thread(request)) as messages:

@@ -155,7 +155,7 @@ class SyncLineage(SaverBase):
             of the failed checkpoints, and `journal_details`, the problems in the server's journal.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         verifying = verification.VerificationCollector()
         request = VerifyThreadRequest(thread_id=thread_text(thread_id))

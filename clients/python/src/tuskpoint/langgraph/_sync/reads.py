@@ -65,7 +65,7 @@ class SyncReads(SaverBase):
         The stream resumes after a lost connection or a restart of the server.
 
         Raises:
-            NotFound: There is no such thread.
+            NotFound: The thread does not exist.
         """
         request = replaying(thread_text(thread_id), None, "", "", "full", "any")
         with closing(self._calls.replay_thread(request)) as messages:
