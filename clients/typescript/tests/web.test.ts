@@ -66,10 +66,10 @@ describe.each(TRANSPORTS)("%s", (_, transport) => {
   test("has the reason of a refusal", async () => {
     const checkpoints = createClient(CheckpointService, transport());
     const ref = { threadId: newThread() };
-    const unary = checkpoints.getCheckpoint({ ref });
-    const stream = take(1, checkpoints.loadCheckpoint({ ref }));
+    const unary = () => checkpoints.getCheckpoint({ ref });
+    const stream = () => take(1, checkpoints.loadCheckpoint({ ref }));
     for (const call of [unary, stream]) {
-      const error = await call.then(
+      const error = await call().then(
         () => expect.fail("the call succeeded"),
         (thrown: unknown) => ConnectError.from(thrown),
       );
