@@ -31,7 +31,7 @@ def test_the_command_saves_under_the_lease_and_its_exit_code_counts(target: str)
         assert (thread.checkpoint_count, thread.lease) == (1, None)
         held = client.acquire_lease("run", owner="ada")
         assert client.load("run").state["lease"].endswith(":run")
-        for words in (("run", "--", "true"), ("run", "--wait", "0", "--", "true")):
+        for words in (("run", "--", "true"), ("run", "--wait", "1s", "--", "true")):
             busy = run(target, "lease", "run", *words)
             assert (busy.code, "'ada' drives thread 'run'" in busy.errors) == (Exit.REFUSED, True)
         assert "driven by ada; " in run(target, "threads", columns=200).out
@@ -42,7 +42,7 @@ def test_the_command_saves_under_the_lease_and_its_exit_code_counts(target: str)
 
 
 def test_a_command_that_loses_the_lease_is_ended(target: str) -> None:
-    words = ("lease", "run", "lost", "--ttl", "1", "--owner", "first", "--", "sleep", "60")
+    words = ("lease", "run", "lost", "--ttl", "1s", "--owner", "first", "--", "sleep", "60")
     running = process(target, *words)
     with Client(target) as client:
         ends = threading.Event()
@@ -59,9 +59,10 @@ def test_a_command_that_loses_the_lease_is_ended(target: str) -> None:
     ("words", "says"),
     [
         (("--", "no-such-program"), "'no-such-program' cannot be run"),
-        (("--wait", "1", "--take-over", "--", "true"), "exclude each other"),
-        (("--ttl", "0.5", "--", "true"), "ttl: must be 1 to 3600 seconds"),
-        (("--ttl", "nan", "--", "true"), "ttl_s"),
+        (("--wait", "1s", "--take-over", "--", "true"), "exclude each other"),
+        (("--ttl", "2h", "--", "true"), "ttl: must be 1 to 3600 seconds"),
+        (("--ttl", "30", "--", "true"), "--ttl: '30' is not a time such as 45s, 30m, 12h or 90d"),
+        (("--wait", "nan", "--", "true"), "--wait: 'nan' is not a time"),
     ],
 )
 def test_a_wrong_command_line_is_refused(target: str, words: tuple[str, ...], says: str) -> None:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from .completion import complete_checkpoint, complete_snapshot, complete_thread
+from .exits import CommandError, Exit
+from .times import length_of
 
 TABLE_LIMIT = 50
 
@@ -108,3 +110,20 @@ RequiredSigners = Annotated[
 def table_limit(limit: int | None, *, is_json: bool) -> int | None:
     """Return the number of entries to show; `None` for all."""
     return TABLE_LIMIT if limit is None and not is_json else limit
+
+
+def seconds_of(option: str, length: str | None, without: str) -> float | None:
+    """Return the seconds of an option that is a duration; `None` if the option is not given.
+
+    Args:
+        option: Name of the option, for the error.
+        length: What was typed.
+        without: What the caller can do instead, for the error.
+
+    Raises:
+        CommandError: The text is not a duration.
+    """
+    try:
+        return None if length is None else length_of(length).total_seconds()
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, f"{option}: {error}", without) from None

@@ -123,7 +123,13 @@ def adopting_offer(
     signers: Sequence[str],
     request_id: str,
 ) -> handoffs.AdoptHandoffRequest:
-    """Return the request that adopts an offer."""
+    """Return the request that adopts an offer.
+
+    Raises:
+        InvalidRequest: The ID is empty: the server would ask for a descriptor.
+    """
+    if not handoff_id:
+        raise invalid_field("handoff_id", "it must not be empty")
     return handoffs.AdoptHandoffRequest(
         handoff_id=handoff_id,
         new_thread_id=new_thread_id or "",

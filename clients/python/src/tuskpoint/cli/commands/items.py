@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..arguments import JOURNALED, TABLE_LIMIT, Durability, Limit, Yes, table_limit
+from ..arguments import JOURNALED, TABLE_LIMIT, Durability, Limit, Yes, seconds_of, table_limit
 from ..exits import CommandError, Exit
 from ..printing import shapes
 from ..printing.fitting import Part
 from ..printing.words import Times, compact, counted, moment, plain, shell_word, value_lines
 from ..program import CHANGE, PROGRAM, command
 from ..session import STDIN, Session, json_object
-from ..times import length_of
 
 if TYPE_CHECKING:
     from ..._messages.items import ItemRecord
@@ -197,21 +196,13 @@ def put(
         )
     labels, indexed = _whole(namespace), index or None
     parts: Literal[False] | list[str] | None = False if no_index else indexed
+    ttl_s = seconds_of("--ttl", ttl, "omit it for an item that never expires")
     value = json_object(cli.read(file, "the value"), "the value")
-    change = ItemChange(labels, key, value, ttl_s=_seconds(ttl), index=parts)
+    change = ItemChange(labels, key, value, ttl_s=ttl_s, index=parts)
     cli.client.put_items([change], durability=durability.value)
     cli.out.say(f"put {plain(key)} in {_spelled(labels)} ({durability.value})")
     if cli.out.is_json:
         cli.out.object({"namespace": list(labels), "key": key, "durability": durability.value})
-
-
-def _seconds(ttl: str | None) -> float | None:
-    try:
-        return None if ttl is None else length_of(ttl).total_seconds()
-    except ValueError as error:
-        raise CommandError(
-            Exit.USAGE, f"--ttl: {error}", "omit it for an item that never expires"
-        ) from None
 
 
 @command("delete", within=ITEMS)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...arguments import Yes
-from ...completion import complete_thread
+from ...arguments import Thread, Yes, seconds_of
 from ...exits import CommandError, Exit
 from ...printing import shapes
 from ...printing.words import moment, plain, span
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
 LEASES = typer.Typer(help="Let one driver at a time change a thread.")
 PROGRAM.add_typer(LEASES, name="lease", rich_help_panel=CHANGE)
 
-Thread = Annotated[
-    str,
-    typer.Argument(metavar="THREAD", help="The thread.", autocompletion=complete_thread),
-]
 _OF_SIGNAL = 128  # a shell adds this number to the signal that ended a command
 
 
@@ -44,14 +39,17 @@ def run(
         typer.Option(metavar="NAME", help="Who drives the thread. [this machine and process]"),
     ] = None,
     ttl: Annotated[
-        float,
+        str,
         typer.Option(
-            metavar="SECONDS", help="Time after which the lease ends if this program dies. [30]"
+            metavar="TIME", help="The lease ends after this time if this program dies: 1s to 1h."
         ),
-    ] = 30.0,
+    ] = "30s",
     wait: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Wait that long for another driver to end."),
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Wait that long for another driver to end, such as 45s or 30m. Default: not.",
+        ),
     ] = None,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="End the lease of another driver.")
@@ -68,7 +66,9 @@ def run(
     from ...._sync.leases import held
 
     on_busy: OnBusy | None = "take_over" if take_over else None
-    request = acquiring(thread, owner, ttl, on_busy, wait, advisory=False)
+    ttl_s = seconds_of("--ttl", ttl, "omit it for 30 seconds") or 0.0
+    wait_s = seconds_of("--wait", wait, "omit it to fail at once")
+    request = acquiring(thread, owner, ttl_s, on_busy, wait_s, advisory=False)
     running: list[subprocess.Popen[bytes]] = []
     lost = False
 

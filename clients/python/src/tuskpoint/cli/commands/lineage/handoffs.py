@@ -16,6 +16,7 @@ from ...arguments import (
     NewThread,
     RequiredSigners,
     Thread,
+    seconds_of,
 )
 from ...exits import CommandError, Exit
 from ...printing import shapes
@@ -23,7 +24,6 @@ from ...printing.progress import BYTES, progress
 from ...printing.words import plain
 from ...program import HAND_OVER, command
 from ...session import STDIN, Session
-from ...times import length_of
 
 if TYPE_CHECKING:
     from ...._messages.lineage.handoffs import Adoption, AdoptProgress
@@ -78,6 +78,9 @@ def handoff(
     checkpoint_ns: Namespace = "",
 ) -> None:
     """Store what is needed to continue from a checkpoint; print the descriptor, and offer it."""
+    expires_in_s = seconds_of(
+        "--expires-in", expires_in, "omit it for an offer that never expires"
+    )
     client = cli.client
     checkpoint_id = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
     with progress(cli.out, "storing the hand-off"):
@@ -88,7 +91,7 @@ def handoff(
             checkpoint_ns=checkpoint_ns,
             include_key=include_key,
             recipient=recipient,
-            expires_in_s=_seconds(expires_in),
+            expires_in_s=expires_in_s,
         )
     if output is not None:
         _write(output, shapes.text(descriptor.as_dict(), is_unicode=True, indent=2) + "\n")
@@ -99,15 +102,6 @@ def handoff(
         cli.out.note(f"the descriptor of {descriptor.source} is in {output}")
     if output is None or cli.out.is_json:
         cli.out.object(descriptor.as_dict())
-
-
-def _seconds(length: str | None) -> float | None:
-    try:
-        return None if length is None else length_of(length).total_seconds()
-    except ValueError as error:
-        raise CommandError(
-            Exit.USAGE, f"--expires-in: {error}", "omit it for an offer that never expires"
-        ) from None
 
 
 def _write(path: Path, text: str) -> None:
