@@ -78,9 +78,7 @@ def handoff(
     checkpoint_ns: Namespace = "",
 ) -> None:
     """Store what is needed to continue from a checkpoint; print the descriptor, and offer it."""
-    expires_in_s = seconds_of(
-        "--expires-in", expires_in, "omit it for an offer that never expires"
-    )
+    expires_in_s = seconds_of("--expires-in", expires_in, "omit it for an offer that never expires")
     client = cli.client
     checkpoint_id = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
     with progress(cli.out, "storing the hand-off"):
