@@ -1,4 +1,4 @@
-"""Completions in the shell for threads, checkpoints and snapshots.
+"""Completions in the shell for threads, checkpoints, snapshots and offers.
 
 A completion calls the server that the command line has named so far. A completion cannot show an
 error, so a failed completion offers nothing.
@@ -64,6 +64,17 @@ def complete_snapshot(context: typer.Context, incomplete: str) -> list[Offer]:
         for snapshot in islice(client.list_snapshots(), _LOOKED_AT):
             if snapshot.snapshot_id.startswith(incomplete):
                 yield snapshot.snapshot_id, snapshot.session_id
+
+    return _offered(context, found)
+
+
+def complete_offer(context: typer.Context, incomplete: str) -> list[Offer]:
+    """Offer open hand-offs whose IDs start with a text, oldest first."""
+
+    def found(client: Client) -> Iterator[Offer]:
+        for offer in islice(client.list_handoffs(states=["offered"]), _LOOKED_AT):
+            if offer.handoff_id.startswith(incomplete):
+                yield offer.handoff_id, offer.to_agent
 
     return _offered(context, found)
 

@@ -27,7 +27,7 @@ MEANINGS: Mapping[Exit, str] = {
     Exit.OK: "success",
     Exit.DEFECT: "a bug in the program or in the server: report it",
     Exit.USAGE: "the command line is wrong, or a file cannot be used",
-    Exit.NOT_FOUND: "the thread, checkpoint, snapshot, run, item or blob does not exist",
+    Exit.NOT_FOUND: "no such thread, checkpoint, hand-off, snapshot, run, item or blob",
     Exit.REFUSED: "refused in the present state: the name is taken, the thread has changed, "
     "nothing waits for an answer, or you answered a question with no",
     Exit.UNREACHABLE: "the server or its blob store did not answer in time: try again later",

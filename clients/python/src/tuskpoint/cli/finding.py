@@ -1,4 +1,4 @@
-"""Lookup of a checkpoint or snapshot by its ID, a prefix of its ID, or `latest`.
+"""Lookup of a checkpoint, snapshot or offer by its ID, a prefix of its ID, or `latest`.
 
 A whole ID is looked up exactly. A shorter name must be the prefix of exactly one ID. Without a
 thread, exactly one thread must have the checkpoint: forks and copies keep the IDs.
@@ -218,6 +218,32 @@ def snapshot(client: Client, name: str) -> SnapshotRecord:
             name, f"{len(records)} snapshots", [record.snapshot_id for record in records]
         )
     return records[0]
+
+
+def offer_id(client: Client, name: str) -> str:
+    """Return the ID of the offer with an ID prefix.
+
+    The function does not look up a whole ID: the caller's next call does so.
+
+    Raises:
+        CommandError: No ID starts with the name, or several IDs do.
+    """
+    if _is_uuid(name):
+        return name
+    ids = [
+        offer.handoff_id
+        for offer in client.list_handoffs()
+        if name and offer.handoff_id.startswith(name)
+    ]
+    if not ids:
+        raise CommandError(
+            Exit.NOT_FOUND,
+            f"no hand-off '{plain(name)}'",
+            "`tuskpoint inbox list` lists the hand-offs",
+        )
+    if len(ids) > 1:
+        raise _ambiguous(name, f"{len(ids)} hand-offs", ids)
+    return ids[0]
 
 
 def _completed(client: Client, thread_id: str, name: str, checkpoint_ns: str) -> str:

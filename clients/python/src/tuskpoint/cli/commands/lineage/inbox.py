@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ... import finding
 from ...arguments import (
     JOURNALED,
     Durability,
@@ -18,12 +19,12 @@ from ...arguments import (
     RequiredSigners,
     table_limit,
 )
-from ...completion import complete_thread
+from ...completion import complete_offer, complete_thread
 from ...printing import shapes
 from ...printing.fitting import Part
 from ...printing.output import head
 from ...printing.progress import BYTES, progress
-from ...printing.words import Times, plain
+from ...printing.words import Times, moment, plain
 from ...program import HAND_OVER, PROGRAM, command
 from ...session import Session
 from .handoffs import ADOPTING, say_adopted
@@ -47,7 +48,14 @@ class State(StrEnum):
     EXPIRED = "expired"
 
 
-HandoffId = Annotated[str, typer.Argument(metavar="ID", help="The hand-off's ID.")]
+HandoffId = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The hand-off's ID, or its first characters.",
+        autocompletion=complete_offer,
+    ),
+]
 StateOption = Annotated[
     list[State] | None,
     typer.Option("--state", help="Only hand-offs in this state; may be repeated."),
@@ -92,6 +100,7 @@ def list_offers(
             Part("HAND-OFF"),
             Part("STATE", rank=1),
             Part("OFFERED", rank=4),
+            Part("UNTIL", rank=6),
             Part("AGENT", rank=3),
             Part("THREAD", rank=2),
             Part("SUMMARY", rank=5, is_text=True),
@@ -101,6 +110,7 @@ def list_offers(
                 cli.out.styled(plain(offer.handoff_id), "cyan"),
                 _state_text(offer),
                 times.text(offer.created),
+                moment(offer.expires) if offer.expires else "",
                 plain(offer.to_agent),
                 plain(offer.descriptor.thread_id) if offer.descriptor else "",
                 plain(offer.descriptor.summary) if offer.descriptor else "",
@@ -159,7 +169,7 @@ def adopt(
             bar.reach(state.fetched_bytes, ADOPTING[state.stage])
 
         adoption = cli.client.adopt_offer(
-            handoff_id,
+            finding.offer_id(cli.client, handoff_id),
             new_thread,
             request_id=request_id,
             on_progress=report,
@@ -172,7 +182,8 @@ def adopt(
 @command("withdraw", within=INBOX)
 def withdraw(cli: Session, handoff_id: HandoffId, durability: Durability = JOURNALED) -> None:
     """Withdraw an open hand-off, so that nobody adopts it; its descriptor stays valid."""
-    offer = cli.client.withdraw_handoff(handoff_id, durability=durability.value)
+    whole = finding.offer_id(cli.client, handoff_id)
+    offer = cli.client.withdraw_handoff(whole, durability=durability.value)
     cli.out.say(f"withdrew hand-off {plain(offer.handoff_id)}")
     if cli.out.is_json:
         cli.out.object(shapes.offer(offer))
