@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 
 import httpx
 import pytest
@@ -96,6 +97,15 @@ def test_a_webhook_may_ask_for_a_pause_of_an_hour(header: str, seconds: float) -
     answer = httpx.Response(503, headers={"retry-after": header})
     now_s = 1445412480.0  # 2015-10-21T07:28:00Z
     assert sending.attempt_of(answer, b"", now_s).retry_after_s == seconds
+
+
+async def test_a_refused_connection_is_told_as_the_operating_system_tells_it() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # nothing listens there
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/secret"
+        webhook = Webhook("ops", url, frozenset(), "*", (), (), allow_private=True)
+        attempt = await sending.Sender("test").post(webhook, "msg_1", b"{}")
+    assert attempt.problem == "it cannot be reached: Connection refused"
 
 
 def test_the_answer_is_shown_as_one_short_printable_line() -> None:

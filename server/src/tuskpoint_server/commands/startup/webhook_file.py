@@ -86,7 +86,9 @@ def _webhook(table: object, folder: Path) -> Webhook:
 def _secrets(path: Path) -> tuple[SigningSecret, ...]:
     try:
         return parse_secrets(read_bytes("secret_file", path).decode("ascii"))
-    except (ValueError, ConfigError) as error:
+    except ConfigError as error:  # it names the key and the file
+        raise EntryError(str(error)) from None
+    except ValueError as error:
         raise EntryError(f"secret_file: {path} cannot be used: {error}") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from .attempts import Attempt
 ATTEMPT_S = 20.0
 """Longest time of an attempt, from the look-up of the name to the end of the answer."""
 
-_ANSWER_BYTES = 16 * 1024  # an answer's body is read so far, for the reuse of nothing
+_ANSWER_BYTES = 16 * 1024  # no more of an answer's body is read
 _SHOWN = 200  # characters of an answer in an error
 _GONE = 410
 _LONGEST_RETRY_AFTER_S = 3600.0
@@ -115,4 +116,9 @@ def _seconds(value: str, now_s: float) -> float:
 
 def _told(error: Exception) -> str:
     """Return the problem of a failed request, without the path of its address."""
-    return f"it cannot be reached: {type(error).__name__}: {error}".rstrip(": ")
+    inner: BaseException | None = error
+    while inner is not None:  # the library hides what the operating system said
+        if isinstance(inner, ConnectionError) and inner.errno:
+            return f"it cannot be reached: {os.strerror(inner.errno)}"
+        inner = inner.__cause__ or inner.__context__
+    return f"it cannot be reached: {str(error) or type(error).__name__}"
