@@ -62,7 +62,7 @@ BAD = [
     (ENTRY.replace("hooks.example.com", "hooks.example.com:99999"), "url: an https address"),
     (ENTRY.replace('["thread.waiting"]', "[]"), "events: a list of at least one"),
     (ENTRY.replace("thread.waiting", "thread.saved"), "events: events are thread.waiting"),
-    (ENTRY.replace("ops.secret", "none.secret"), "secret_file: .*none.secret"),
+    (ENTRY.replace("ops.secret", "none.secret"), "secret_file .*none.secret cannot be read"),
     (ENTRY.replace("ops.secret", "bad.secret"), "begins with whsec_"),
     (ENTRY + "agents = []", "agents: a list of names"),
     (ENTRY + 'agents = [""]', "agents: a name of an agent"),
