@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import copytree
 from uuid import uuid4
@@ -37,9 +38,22 @@ START_S = 60
 @pytest.fixture(scope="session")
 def url(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of one Agent Server for all tests."""
+    with agent_server(target, tmp_path_factory.mktemp("agent-server")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def other_url(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a second Agent Server, which shares only the TuskPoint server with the first."""
+    with agent_server(target, tmp_path_factory.mktemp("other-agent-server")) as url:
+        yield url
+
+
+@contextmanager
+def agent_server(target: str, folder: Path) -> Iterator[str]:
+    """Run an Agent Server in a folder; yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    folder = tmp_path_factory.mktemp("agent-server")
     # The Agent Server writes files into its working directory.
     project = copytree(PROJECT, folder / "project")
     log = folder / "log"
@@ -80,6 +94,13 @@ def answers(url: str) -> bool:
 async def server(url: str) -> AsyncIterator[LangGraphClient]:
     """A client of the Agent Server, as its users have it."""
     async with get_client(url=url, api_key=None) as client:
+        yield client
+
+
+@pytest.fixture
+async def other(other_url: str) -> AsyncIterator[LangGraphClient]:
+    """A client of the second Agent Server."""
+    async with get_client(url=other_url, api_key=None) as client:
         yield client
 
 

@@ -8,6 +8,8 @@ from langgraph.config import get_store, get_stream_writer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
+from tuskpoint.frameworks.agent_server import one_driver
+
 
 class State(TypedDict):
     """The messages of a conversation, oldest first."""
@@ -31,6 +33,18 @@ async def wait(state: State) -> State:
         get_stream_writer()("waiting")
         await asyncio.Event().wait()
     return {"said": ["done"]}
+
+
+async def work(state: State) -> State:
+    """Report a step of work."""
+    get_stream_writer()("works")
+    await asyncio.sleep(0.01)
+    return {"said": []}
+
+
+def next_node(state: State) -> str:
+    """Work until something stops the run if the last message asks for it."""
+    return "work" if state["said"][-1] == "work" else END
 
 
 async def ask(state: State) -> State:
@@ -71,4 +85,12 @@ memory = (
     .add_edge(START, "remember")
     .add_edge("remember", END)
     .compile()
+)
+driven = one_driver(
+    StateGraph(State)
+    .add_node("work", work)
+    .add_edge(START, "work")
+    .add_conditional_edges("work", next_node, ["work", END])
+    .compile(),
+    ttl_s=2,
 )

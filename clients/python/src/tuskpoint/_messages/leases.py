@@ -117,7 +117,7 @@ class HeldLeases:
         if text and not (lease_id and colon and thread_id):
             raise InvalidRequest(
                 f"{LEASE_VARIABLE} must be the ID of a lease, a colon and the thread, not {text!r};"
-                " `tuskpoint lease THREAD -- COMMAND` sets it"
+                " `tuskpoint lease run THREAD -- COMMAND` sets it"
             )
         return cls({thread_id: lease_id} if text else None)
 

@@ -6,29 +6,42 @@
       "checkpointer": {"path": "tuskpoint.frameworks.agent_server.checkpointer"},
       "store": {"path": "tuskpoint.frameworks.agent_server.store"}
     }
+
+`one_driver` runs a graph under a lease, so that only one Agent Server drives a thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from importlib import metadata
-from typing import cast, get_args
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast, get_args
+from weakref import WeakKeyDictionary
 
+from .. import errors
+from .._messages.leases import TTL_S, OnBusy
 from .._messages.records import DurabilityName
 from ..aio import AsyncClient
 from ..errors import InvalidRequest
 from ._requirements import unusable
 
 try:
+    from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import CheckpointTuple
+    from langgraph.pregel import Pregel
 
     from ..langgraph import PortableSerializer, TuskPointSaver, TuskPointStore
+    from ..langgraph._leases import ON_BUSY_KEY, check_leases
 except ImportError as error:
     raise unusable("langgraph", "langgraph-checkpoint", error) from error
+
+if TYPE_CHECKING:
+    from langgraph_sdk.runtime import ServerRuntime
 
 AGENT_ID_VARIABLE = "TUSKPOINT_AGENT_ID"
 DURABILITY_VARIABLE = "TUSKPOINT_DURABILITY"
@@ -38,6 +51,23 @@ TIMEOUT_VARIABLE = "TUSKPOINT_TIMEOUT_S"
 _PACKAGE = "langgraph-api"
 _CUSTOM_CHECKPOINTER_SINCE = [0, 7, 60]
 _TESTED_SINCE = "0.16"
+_WAIT_S = 60.0  # longer than the time of a lease, so that a run outwaits an Agent Server that died
+
+# An Agent Server shows callers the message of a `RuntimeError`; most messages stay hidden.
+
+
+class ThreadBusy(errors.ThreadBusy, RuntimeError):
+    """Another run has the lease of the thread."""
+
+
+class LeaseLost(errors.LeaseLost, RuntimeError):
+    """The lease of the run has ended: another run may have taken the thread over."""
+
+
+_Error = TypeVar("_Error", bound=errors.TuskPointError)
+
+_savers: WeakKeyDictionary[asyncio.AbstractEventLoop, AgentServerSaver] = WeakKeyDictionary()
+"""The open saver of each event loop."""
 
 
 class AgentServerSaver(TuskPointSaver):
@@ -47,6 +77,19 @@ class AgentServerSaver(TuskPointSaver):
     framework. An Agent Server gives all channels text versions, which cannot be compared
     with the number versions of a thread that a client started.
     """
+
+    async def __aenter__(self) -> Self:
+        _savers[asyncio.get_running_loop()] = self
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        _savers.pop(asyncio.get_running_loop(), None)
+        await super().__aexit__(kind, error, traceback)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint of a config, or the latest of its namespace; `None` if missing.
@@ -114,6 +157,105 @@ async def store() -> AsyncIterator[TuskPointStore]:
     async with TuskPointStore(durability=_durability(), timeout_s=_timeout_s()) as store:
         await _check()
         yield store
+
+
+class _StopsWithLease(BaseCallbackHandler):
+    """Ends a run before its next node if its lease was lost.
+
+    An Agent Server does not ask the saver for the versions of channels, where a saver ends the run
+    of a graph.
+    """
+
+    raise_error = True
+    run_inline = True
+
+    def on_chain_start(self, *_: Any, **__: Any) -> None:
+        """Raise if the lease of the run is known to be lost."""
+        check_leases()
+
+
+def one_driver(
+    graph: Pregel[Any, Any, Any, Any],
+    *,
+    on_busy: OnBusy = "wait",
+    wait_s: float = _WAIT_S,
+    ttl_s: float = TTL_S,
+) -> Callable[
+    [RunnableConfig, ServerRuntime[Any]], AbstractAsyncContextManager[Pregel[Any, Any, Any, Any]]
+]:
+    """Return a factory for `graphs` of `langgraph.json`: each run of the graph holds a lease.
+
+    Only one Agent Server at a time drives a thread then. A run whose lease was lost ends with
+    `LeaseLost` before its next node. Runs without a thread and calls that read or change a state
+    take no lease; a change of the state of a thread that another run drives gets status 409.
+
+    Args:
+        graph: The compiled graph.
+        on_busy: What a run does if a run of another Agent Server has the lease of its thread:
+            "reject" fails with `ThreadBusy`, "wait" waits for the end of the lease, and "take_over"
+            ends the lease. `config["configurable"]["tuskpoint_on_busy"]` of a run has precedence.
+        wait_s: Longest wait in seconds, with "wait".
+        ttl_s: Seconds after which the lease ends if the Agent Server no longer extends it.
+    """
+
+    @asynccontextmanager
+    async def driven(
+        config: RunnableConfig, runtime: ServerRuntime[Any]
+    ) -> AsyncIterator[Pregel[Any, Any, Any, Any]]:
+        configurable = config.get("configurable") or {}
+        if configurable.get("__pregel_checkpointer") is None:
+            yield graph
+            return
+        if runtime.execution_runtime is None:
+            with _conflicts():
+                yield graph
+            return
+        saver = _savers.get(asyncio.get_running_loop())
+        if saver is None:
+            raise RuntimeError(
+                "one_driver needs an AgentServerSaver: name"
+                " tuskpoint.frameworks.agent_server.checkpointer, or a factory of an"
+                " AgentServerSaver, as the checkpointer in langgraph.json"
+            )
+        mode = configurable.get(ON_BUSY_KEY, on_busy)
+        lease = saver.lease(
+            configurable["thread_id"],
+            owner=f"run {configurable.get('run_id')} of {configurable.get('graph_id')}",
+            ttl_s=ttl_s,
+            on_busy=mode,
+            wait_s=wait_s if mode == "wait" else None,
+        )
+        try:
+            async with lease:
+                yield graph.with_config(callbacks=[_StopsWithLease()])
+        except errors.ThreadBusy as error:
+            raise _shown(ThreadBusy, error) from error
+        except errors.LeaseLost as error:
+            raise _shown(LeaseLost, error) from error
+
+    return driven
+
+
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    """Answer a request that changes a state with 409 instead of 500 if the thread is busy."""
+    try:
+        yield
+    except errors.ThreadBusy as error:
+        from starlette.exceptions import HTTPException  # of the Agent Server
+
+        raise HTTPException(status_code=409, detail=error.message) from error
+
+
+def _shown(kind: type[_Error], error: errors.TuskPointError) -> _Error:
+    """Return an error whose message an Agent Server shows to its callers."""
+    return kind(
+        error.message,
+        status=error.status,
+        reason=error.reason,
+        metadata=error.metadata,
+        retry_after_s=error.retry_after_s,
+    )
 
 
 async def _check() -> None:

@@ -26,6 +26,7 @@ from .._messages.records import DurabilityName
 from .._messages.requests import Keep, prunings, run_deletions
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2, value_pb2
 from ._decode import ParentOfFork
+from ._leases import ON_BUSY_KEY
 from ._summary import SUMMARY_KEY
 from ._vector import VECTOR_KEY
 
@@ -182,7 +183,7 @@ def encode_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> byt
         ValueError: A number is not finite.
     """
     merged: dict[str, Any] = dict(get_serializable_checkpoint_metadata(config, metadata))
-    for ours in (SUMMARY_KEY, VECTOR_KEY):
+    for ours in (SUMMARY_KEY, VECTOR_KEY, ON_BUSY_KEY):
         merged.pop(ours, None)
     return _json_bytes(merged)
 

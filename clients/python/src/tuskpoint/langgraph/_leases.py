@@ -14,6 +14,9 @@ from .._sync import leases
 from .._sync.calls import SyncCalls
 from ..v1.lease_service_pb2 import AcquireLeaseRequest
 
+ON_BUSY_KEY = "tuskpoint_on_busy"
+"""Key of `config["configurable"]` with what a run of an Agent Server does if its thread is busy."""
+
 _ENTERED: ContextVar[tuple[tuple[HeldLeases, LeaseRecord], ...]] = ContextVar(
     "tuskpoint-leases", default=()
 )
