@@ -10,6 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import aio as aio
+    from . import effects as effects
+    from . import errors as errors
+    from . import testing as testing
     from ._messages.checkpoints.interrupts import OpenInterrupt
     from ._messages.checkpoints.steps import Failure, Question, StepRecord, TokenUsage
     from ._messages.effects import Effect
@@ -252,13 +256,18 @@ _ELSEWHERE = {
     "SnapshotRecord": "._messages.lineage.snapshots",
 }
 
+_MODULES = ("aio", "effects", "errors", "testing")
+"""Modules that `import tuskpoint` makes usable, such as `tuskpoint.effects.once`."""
+
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use (PEP 562)."""
+    """Import a public name or module at its first use (PEP 562)."""
     if name == "__version__":
         from importlib import metadata  # `importlib` loads many modules, which few callers need
 
         value: Any = metadata.version("tuskpoint")
+    elif name in _MODULES:
+        value = _module(f".{name}")
     elif name in __all__:
         value = getattr(_module(_ELSEWHERE.get(name, ".errors")), name)
     else:
@@ -268,7 +277,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})
 
 
 def _module(path: str) -> Any:

@@ -61,6 +61,11 @@ def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
     assert all(getattr(tuskpoint, name) is not None for name in tuskpoint.__all__)
 
 
+@pytest.mark.parametrize("module", ["aio", "effects", "errors", "testing"])
+def test_a_module_needs_no_import_of_its_own(module: str) -> None:
+    assert run(f"import tuskpoint; print(tuskpoint.{module}.__name__)") == f"tuskpoint.{module}"
+
+
 def test_calls_work_without_opentelemetry() -> None:
     program = """
         import sys
