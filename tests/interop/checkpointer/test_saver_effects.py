@@ -323,6 +323,8 @@ async def test_the_decorator_finds_the_running_task(
     def look() -> None:
         raise effects.NotDone("try later")
 
+    told: list[str] = []
+
     async def node(state: State) -> State:
         results = [await mail(to, session=object()) for to in "aba"]
         results += [charge(1), charge(1)]
@@ -331,8 +333,9 @@ async def test_the_decorator_finds_the_running_task(
             (look, effects.NotDone, effects.NotDone),
         ):
             for kind in (error, later):
-                with pytest.raises(kind):
+                with pytest.raises(kind) as raised:
                     function()
+                told.append(str(raised.value))
         return {"done": results}
 
     ended = await compiled(saver, node).ainvoke({"done": []}, of(thread_id))
@@ -344,6 +347,7 @@ async def test_the_decorator_finds_the_running_task(
         1,
     ]
     assert [*world.counts.values()] == [1, 1, 1]
+    assert "was refused: the card was declined; another attempt" in told[1]
     with pytest.raises(PreconditionFailed, match="no task of a graph runs here"):
         look()
 

@@ -204,6 +204,16 @@ class EffectRunBase:
                 "check `pending` before the work"
             )
 
+    def _problem(self, error: BaseException | None) -> str:
+        """Return what ended the block without an outcome, for people."""
+        if error is None:
+            return self._why or "the block ended without an outcome"
+        if self._why and self._why == str(error):
+            return self._why
+        name = type(error).__name__
+        problem = f"{name}: {error}" if str(error) else name
+        return f"{self._why}: {problem}" if self._why else problem
+
     def _begun(self, response: effects.BeginEffectResponse) -> Effect:
         self._effect = effect_record(response.effect, run=response.run)
         return self._effect
@@ -242,14 +252,6 @@ def this_owner(agent_id: str = "") -> str:
     """Return who runs an attempt: agent, host and process."""
     process = f"{socket.gethostname()}:{os.getpid()}"
     return cut_text(f"{agent_id}@{process}" if agent_id else process, MAX_NAME_BYTES)
-
-
-def problem_of(error: BaseException | None) -> str:
-    """Return the description of the problem that ended a block without an outcome."""
-    if error is None:
-        return "the block ended without an outcome"
-    text = f"{type(error).__name__}: {error}"
-    return text if str(error) else type(error).__name__
 
 
 def _named(effect: Effect) -> str:

@@ -12,7 +12,6 @@ from ..._messages.effect_attempts import (
     EffectRunBase,
     Waiting,
     ending_error,
-    problem_of,
 )
 from ..._messages.effects import completing, failing
 from ..._transport import methods
@@ -102,13 +101,12 @@ class EffectRun(EffectRunBase):
 
     def _fail(self, error: BaseException | None) -> None:
         request = self._plan.request
-        problem = problem_of(error)
         answer = self._calls.unary(
             methods.FAIL_EFFECT,
             failing(
                 *(request.thread_id, request.key, self.idempotency_key, self.attempt),
                 self._outcome,
-                f"{self._why}: {problem}" if self._why and error else self._why or problem,
+                self._problem(error),
                 self._plan.durability,
             ),
         )
