@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.kit.archives import House
 from tests.kit.drafts import TENANT
 from tests.kit.journal import Journal
 from tuskpoint_server.archive.formats.segments import SegmentValue
@@ -14,9 +15,17 @@ from tuskpoint_server.core.effects.decisions import AttemptOutcome, BeginEffect,
 from tuskpoint_server.core.effects.records import EffectState, effect_id, effects_of
 from tuskpoint_server.core.model import AbsentValue, CheckpointKey, Value, View
 from tuskpoint_server.core.values import value_digest
+from tuskpoint_server.features.checkpoints.completing import Completer
 from tuskpoint_server.features.effects.effect_rows import Answer, ShownEffect
+from tuskpoint_server.features.effects.effects import Effects
 
 _numbers = itertools.count()
+
+
+def calls_of(home: House) -> Effects:
+    """Return the calls of the service, which read evicted results from the blob store."""
+    journal, completer = home.journal, Completer(home.journal, home.archive)
+    return Effects(journal.effects, journal, home.archive, completer, "journal")
 
 
 def packed(data: bytes) -> SegmentValue:

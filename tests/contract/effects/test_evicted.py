@@ -5,21 +5,15 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tests.contract.effects.kit import Agent
+from tests.contract.effects.kit import Agent, calls_of
 from tests.kit.archives import House, house
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import save
 from tuskpoint_server.archive.formats.bundles import decode_bundle, encode_bundle
 from tuskpoint_server.core.model import Durability, Value, View
 from tuskpoint_server.features.checkpoints.completing import Completer
-from tuskpoint_server.features.effects.effects import Effects
 
 COUNT = 8
-
-
-def calls_of(home: House) -> Effects:
-    journal, completer = home.journal, Completer(home.journal, home.archive)
-    return Effects(journal.effects, journal, home.archive, completer, "journal")
 
 
 async def results(home: House, thread_id: str) -> list[Value | None]:
