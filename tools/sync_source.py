@@ -106,6 +106,7 @@ ROOTS = (
             "aget_delta_channel_history": "get_delta_channel_history",
             "areplay": "replay",
             "_adecode": "_decode",
+            "_asave_writes": "_save_writes",
             "aput": "put",
             "aput_writes": "put_writes",
             "adelete_thread": "delete_thread",

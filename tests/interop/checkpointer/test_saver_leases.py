@@ -6,6 +6,7 @@ import threading
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, StateGraph
 
 from tuskpoint.errors import LeaseLost, ThreadBusy
@@ -130,3 +131,33 @@ async def test_a_long_run_that_was_taken_over_does_not_go_on_to_its_end(
                     await task
             await other.adelete_thread(thread_id)
             begun.clear()
+
+
+@pytest.mark.parametrize("durability", ["async", "sync"])
+async def test_a_run_without_a_lease_does_not_go_on_to_its_end_on_a_busy_thread(
+    saver: TuskPointSaver, thread_id: str, durability: Any
+) -> None:
+    steps: list[str] = []
+
+    def step(state: Log) -> dict[str, Any]:
+        steps.append("step")
+        return {"log": ["step"]}
+
+    builder = StateGraph(Log)
+    builder.add_node("step", step)
+    builder.add_edge(START, "step")
+    builder.add_edge("step", "step")
+    graph: Any = builder.compile(checkpointer=saver)
+    config = {**at(thread_id), "recursion_limit": 10**9}
+    async with TuskPointSaver(saver._calls.options.target) as other, other.lease(thread_id):
+        with pytest.raises(ThreadBusy):
+            await asyncio.to_thread(graph.invoke, {"log": []}, config, durability=durability)
+        with pytest.raises(ThreadBusy):
+            await graph.ainvoke({"log": []}, config, durability=durability)
+        assert len(steps) < 1000, "the first save was refused, and the runs went on"
+        # The same context runs another thread, and this thread once it is free.
+        free_thread = {**at(f"{thread_id}-free"), "recursion_limit": 3}
+        with pytest.raises(GraphRecursionError):
+            await graph.ainvoke({"log": []}, free_thread, durability=durability)
+    with pytest.raises(GraphRecursionError):
+        await graph.ainvoke({"log": []}, {**config, "recursion_limit": 3}, durability=durability)

@@ -36,7 +36,7 @@ try:
     from langgraph.pregel import Pregel
 
     from ..langgraph import PortableSerializer, TuskPointSaver, TuskPointStore
-    from ..langgraph._leases import ON_BUSY_KEY, check_leases
+    from ..langgraph._leases import ON_BUSY_KEY, check_run
 except ImportError as error:
     raise unusable("langgraph", "langgraph-checkpoint", error) from error
 
@@ -170,8 +170,8 @@ class _StopsWithLease(BaseCallbackHandler):
     run_inline = True
 
     def on_chain_start(self, *_: Any, **__: Any) -> None:
-        """Raise if the lease of the run is known to be lost."""
-        check_leases()
+        """Raise if the lease of the run is known to be lost, or a save failed."""
+        check_run()
 
 
 def one_driver(

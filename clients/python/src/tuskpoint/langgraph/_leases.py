@@ -1,4 +1,8 @@
-"""The context of a saver's lease, for blocking code and for asyncio."""
+"""The context of a saver's lease, and the early end of a run that may no longer change its thread.
+
+LangGraph saves in the background, and reports an error of a save only at the end of a run. The main
+loop of a run calls the saver after each step, and ends if the saver raises there.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from .._messages.leases import HeldLeases
 from .._messages.records import LeaseRecord
 from .._sync import leases
 from .._sync.calls import SyncCalls
+from ..errors import TuskPointError
 from ..v1.lease_service_pb2 import AcquireLeaseRequest
 
 ON_BUSY_KEY = "tuskpoint_on_busy"
@@ -23,17 +28,44 @@ _ENTERED: ContextVar[tuple[tuple[HeldLeases, LeaseRecord], ...]] = ContextVar(
 """Leases in whose contexts this code runs, outermost first."""
 
 
-def check_leases() -> None:
-    """Raise if a lease is known to be lost in whose context this code runs.
+class _Run:
+    """A run of a graph: what the saver knows of it between the first load and the last save."""
 
-    LangGraph saves in the background, and reports an error of a save only at the end of a run. The
-    main loop of a run calls the saver after each step, and ends if the saver raises there.
+    __slots__ = ("failure", "thread_id")
+
+    def __init__(self, thread_id: str) -> None:
+        self.thread_id = thread_id
+        self.failure: TuskPointError | None = None
+
+
+_RUN: ContextVar[_Run | None] = ContextVar("tuskpoint-run", default=None)
+"""The last run that began in this context; its background saves run in copies of the context."""
+
+
+def begin_run(thread_id: str) -> None:
+    """Note that a run may begin here: the main loop of a run first loads the thread."""
+    _RUN.set(_Run(thread_id))
+
+
+def note_failure(thread_id: str, failure: TuskPointError) -> None:
+    """Note that a save of the run in this context failed, so that `check_run` ends the run."""
+    run = _RUN.get()
+    if run is not None and run.thread_id == thread_id:
+        run.failure = run.failure or failure
+
+
+def check_run() -> None:
+    """Raise if the run in this context can no longer save.
 
     Raises:
-        LeaseLost: The lease has ended.
+        LeaseLost: A lease has ended in whose context this code runs.
+        TuskPointError: A save of the run failed.
     """
     for held, lease in _ENTERED.get():
         held.check(lease)
+    run = _RUN.get()
+    if run is not None and run.failure is not None:
+        raise run.failure
 
 
 class SaverLease:

@@ -18,7 +18,7 @@ from .._transport.settings.token import FilePath
 from ._async import AsyncMethods
 from ._effect_blocks import EffectMethods
 from ._encode import thread_text
-from ._leases import SaverLease, check_leases
+from ._leases import SaverLease, check_run
 from ._summary import Summarize
 from ._sync import SyncMethods
 from ._vector import Vectorize
@@ -125,8 +125,9 @@ class TuskPointSaver(AsyncMethods, SyncMethods, EffectMethods):
 
         Raises:
             LeaseLost: The run is in the context of a lease that was lost.
+            TuskPointError: A save of the run failed.
         """
-        check_leases()
+        check_run()
         return cast(str, next_version(current))
 
     def lease(

@@ -12,11 +12,13 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMet
 from ..._async.saving import save_inlining
 from ..._messages.requests import copying, deletion
 from ..._transport import methods
-from ...errors import NotFound
+from ...errors import NotFound, TuskPointError
 from ...v1.admin_service_pb2 import FlushRequest
+from ...v1.checkpoint_service_pb2 import SaveWritesRequest
 from .._base import SaverBase, as_early
 from .._decode import decode_config
 from .._encode import inline_channels, prune_requests, run_requests, write_requests
+from .._leases import note_failure
 
 
 class AsyncChanges(SaverBase):
@@ -37,7 +39,11 @@ class AsyncChanges(SaverBase):
         """
         request = self._save_request(config, checkpoint, metadata, new_versions)
         inline = partial(inline_channels, request.checkpoint, checkpoint, self.serde)
-        answer = await save_inlining(self._async_calls, request, inline)
+        try:
+            answer = await save_inlining(self._async_calls, request, inline)
+        except TuskPointError as failure:
+            note_failure(request.checkpoint.ref.thread_id, failure)
+            raise
         return decode_config(answer.ref)
 
     async def aput_writes(
@@ -56,10 +62,17 @@ class AsyncChanges(SaverBase):
             config, writes, task_id, task_path, self.serde, self._durability
         ):
             try:
+                await self._asave_writes(request)
+            except TuskPointError as failure:
+                note_failure(request.ref.thread_id, failure)
+                raise
+
+    async def _asave_writes(self, request: SaveWritesRequest) -> None:
+        try:
+            await self._async_calls.save_writes(request)
+        except NotFound as early:
+            if not (await self._async_calls.save_writes(as_early(request, early))).early:
                 await self._async_calls.save_writes(request)
-            except NotFound as early:
-                if not (await self._async_calls.save_writes(as_early(request, early))).early:
-                    await self._async_calls.save_writes(request)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its namespaces, if it exists."""

@@ -14,6 +14,7 @@ from ...v1.checkpoint_pb2 import Checkpoint
 from .._base import SaverBase
 from .._decode import decode_history, decode_tuple, parent_with_sends
 from .._encode import checkpoint_ref, history_request, list_request, thread_text
+from .._leases import begin_run
 
 
 class AsyncReads(SaverBase):
@@ -21,7 +22,9 @@ class AsyncReads(SaverBase):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint of a config, or the latest of its namespace; `None` if missing."""
-        message = await self._async_calls.get_checkpoint(checkpoint_ref(config))
+        ref = checkpoint_ref(config)
+        begin_run(ref.thread_id)
+        message = await self._async_calls.get_checkpoint(ref)
         return None if message is None else await self._adecode(message)
 
     async def alist(

@@ -13,11 +13,13 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMet
 from ..._messages.requests import copying, deletion
 from ..._sync.saving import save_inlining
 from ..._transport import methods
-from ...errors import NotFound
+from ...errors import NotFound, TuskPointError
 from ...v1.admin_service_pb2 import FlushRequest
+from ...v1.checkpoint_service_pb2 import SaveWritesRequest
 from .._base import SaverBase, as_early
 from .._decode import decode_config
 from .._encode import inline_channels, prune_requests, run_requests, write_requests
+from .._leases import note_failure
 
 
 class SyncChanges(SaverBase):
@@ -38,7 +40,11 @@ class SyncChanges(SaverBase):
         """
         request = self._save_request(config, checkpoint, metadata, new_versions)
         inline = partial(inline_channels, request.checkpoint, checkpoint, self.serde)
-        answer = save_inlining(self._calls, request, inline)
+        try:
+            answer = save_inlining(self._calls, request, inline)
+        except TuskPointError as failure:
+            note_failure(request.checkpoint.ref.thread_id, failure)
+            raise
         return decode_config(answer.ref)
 
     def put_writes(
@@ -57,10 +63,17 @@ class SyncChanges(SaverBase):
             config, writes, task_id, task_path, self.serde, self._durability
         ):
             try:
+                self._save_writes(request)
+            except TuskPointError as failure:
+                note_failure(request.ref.thread_id, failure)
+                raise
+
+    def _save_writes(self, request: SaveWritesRequest) -> None:
+        try:
+            self._calls.save_writes(request)
+        except NotFound as early:
+            if not self._calls.save_writes(as_early(request, early)).early:
                 self._calls.save_writes(request)
-            except NotFound as early:
-                if not self._calls.save_writes(as_early(request, early)).early:
-                    self._calls.save_writes(request)
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its namespaces, if it exists."""

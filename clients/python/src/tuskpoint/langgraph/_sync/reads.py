@@ -15,6 +15,7 @@ from ...v1.checkpoint_pb2 import Checkpoint
 from .._base import SaverBase
 from .._decode import decode_history, decode_tuple, parent_with_sends
 from .._encode import checkpoint_ref, history_request, list_request, thread_text
+from .._leases import begin_run
 
 
 class SyncReads(SaverBase):
@@ -22,7 +23,9 @@ class SyncReads(SaverBase):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint of a config, or the latest of its namespace; `None` if missing."""
-        message = self._calls.get_checkpoint(checkpoint_ref(config))
+        ref = checkpoint_ref(config)
+        begin_run(ref.thread_id)
+        message = self._calls.get_checkpoint(ref)
         return None if message is None else self._decode(message)
 
     def list(
