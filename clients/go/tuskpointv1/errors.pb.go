@@ -400,8 +400,8 @@ const (
 	ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN ErrorReason = 47
 	// Several servers use the journal, and one of them is of an older version
 	// that would not respect what the call asks for. The server stored nothing.
-	// The call can succeed once all servers are upgraded. `what` names what the
-	// older server does not know.
+	// The call can succeed a few seconds after the last older server has
+	// stopped. `what` names what the older server does not know.
 	//
 	// Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
 	// "OLDER_SERVERS", "metadata": {"what": "leases"}}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import grpc
 import psycopg
 
+from tests.attacks.journal_edits.edited_journal import SKIP_TRIGGERS
 from tests.kit.databases import journal_of
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
@@ -61,6 +62,8 @@ def opened_journal(config: Config) -> Iterator[tuple[Any, str]]:
     url = journal_of(config.data_dir)
     opened: Any = psycopg.connect(url) if url else sqlite3.connect(config.data_dir / "journal.db")
     with closing(opened) as journal:
+        if url:
+            journal.execute(SKIP_TRIGGERS)
         yield journal, "%s" if url else "?"
         journal.commit()
 

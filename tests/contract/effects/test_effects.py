@@ -22,6 +22,7 @@ from tuskpoint_server.features.checkpoints.listed_threads import ThreadQuery
 from tuskpoint_server.features.effects import effect_rows
 from tuskpoint_server.features.leases.leases import Leases
 from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.migrations import LATEST
 
 RUNNING, DONE, FAILED, UNKNOWN = EffectState
 EFFECTS = effects_of("t")
@@ -248,7 +249,7 @@ async def test_a_full_thread_first_forgets_ended_effects_of_removed_checkpoints(
 async def test_an_older_server_at_the_journal_refuses_effects(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Database, "has_older_servers", lambda *_: True)
+    monkeypatch.setattr(Database, "oldest_writer", lambda *_: LATEST - 1)
     refusal = await refused(agent.begin(), Reason.OLDER_SERVERS)
     assert refusal.metadata["what"] == "effects"
 

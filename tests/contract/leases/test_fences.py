@@ -16,6 +16,7 @@ from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
 from tuskpoint_server.features.removal.removal_rows import RemovalRows
 from tuskpoint_server.journal.database.binding import RowDamagedError, binder_of
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.migrations import LATEST
 from tuskpoint_server.journal.sql.schema import threads
 
 
@@ -211,7 +212,7 @@ async def test_a_lease_is_bound_to_its_row(journal: Journal) -> None:
 async def test_a_lease_is_refused_while_an_older_server_is_here(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal.database, "has_older_servers", lambda *_: True)
+    monkeypatch.setattr(journal.database, "oldest_writer", lambda *_: LATEST - 1)
     await refused(acquire(journal), Reason.OLDER_SERVERS)
     monkeypatch.undo()
     await acquire(journal)

@@ -26,6 +26,7 @@ from tuskpoint_server.features.lineage.first_answers import request
 from tuskpoint_server.features.lineage.handoff_rows import OfferDraft
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotDraft
 from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.migrations import LATEST
 from tuskpoint_server.journal.removal import deletion
 from tuskpoint_server.journal.sql.schema import checkpoints, requests
 
@@ -336,7 +337,7 @@ async def test_closed_offers_are_swept(journal: Journal, clock: Clock) -> None:
 async def test_no_offer_is_made_beside_older_servers(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Database, "has_older_servers", lambda *_: True)
+    monkeypatch.setattr(Database, "oldest_writer", lambda *_: LATEST - 1)
     assert await hand_off(journal) == ""
     assert await listed(journal) == []
     monkeypatch.undo()

@@ -338,12 +338,15 @@ def _use_webhooks(journal: Database, file: WebhookFile) -> None:
 
 
 async def _bind(journal: Database) -> None:
-    """Bind rows that servers of an older version write, as long as such servers run."""
-    while not journal.binder.is_complete or not (journal.seal is None or journal.seal.is_complete):
+    """Bind rows that servers of an older version write, until no such server can write."""
+    is_complete = False
+    while not is_complete:
         await asyncio.sleep(BIND_SECONDS)
         try:
-            await rebinding.bind_rows(journal)
-            await resealing.reseal(journal)
+            bound = await rebinding.bind_rows(journal)
+            resealed = await resealing.reseal(journal)
+            is_refusing = await journal.refuse_older_writers()
+            is_complete = bound.is_complete and resealed.is_complete and is_refusing
         except Refusal as refusal:
             _log.warning("what the journal has is not bound: %s", refusal)
 

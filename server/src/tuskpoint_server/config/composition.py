@@ -153,7 +153,10 @@ async def _unwrapped_row_key(config: Config, wrapped: bytes) -> bytes:
 
 
 async def bind_rows(config: Config, journal: Database) -> None:
-    """Bind the rows of a journal that was migrated or restored, and its sealed values."""
+    """Bind the rows of a journal that was migrated or restored, and its sealed values.
+
+    Then refuse changes by older servers.
+    """
     if _wrapped_by(config) == IN_THE_CLEAR:
         _log.warning(
             "the key that binds the rows of the journal is in the database: give all its servers "
@@ -162,6 +165,7 @@ async def bind_rows(config: Config, journal: Database) -> None:
     try:
         bound = await rebinding.bind_rows(journal)
         resealed = await resealing.reseal(journal)
+        is_refusing = await journal.refuse_older_writers()
     except Refusal as refusal:
         if journal.is_shared:  # another server, or a dump of the database, may hold a lock
             _log.warning("the journal is migrated later, while this server serves: %s", refusal)
@@ -176,6 +180,11 @@ async def bind_rows(config: Config, journal: Database) -> None:
     if not resealed.is_complete:
         _log.warning(
             "sealed values are not bound to their places yet: servers of an older version are "
+            "connected to the journal; upgrade all of them"
+        )
+    if not is_refusing:
+        _log.warning(
+            "leases, effects and offers of hand-offs are refused: servers of an older version are "
             "connected to the journal; upgrade all of them"
         )
 

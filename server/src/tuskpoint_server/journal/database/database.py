@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from ...core.errors import Reason, Refusal
 from ...core.model import ThreadName
+from ..migrations import LATEST
 from ..sql.backend import Backend
 from ..sql.journal_metadata import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare
 from ..sql.notifications import KEEPING, POLL_S, Notices, Waiter, Waiters
@@ -66,7 +67,7 @@ class Database:
         witness: Witness | None = None,
     ) -> None:
         self._backend = backend
-        self._understood = 0  # the layout that all servers of the journal know, as far as asked
+        self._understood = 0  # the layout that all writers of the journal know, as far as asked
         self._witness = witness
         self.binder = binder
         self.now_us = clock_us  # microseconds since the Unix epoch
@@ -196,19 +197,32 @@ class Database:
         """Return whether servers that do not know a layout use the journal, too."""
         return self._backend.has_older(connection, layout)
 
-    def require_layout(self, connection: Connection, layout: int, what: str) -> None:
-        """Refuse a change that servers before a layout would not understand while they are here.
+    def oldest_writer(self, connection: Connection) -> int:
+        """Return the first layout whose servers can change the journal; 0: every layout."""
+        return self._backend.oldest_writer(connection)
 
-        A server asks until no older server is left: an older server cannot start again.
+    async def refuse_older_writers(self) -> bool:
+        """Refuse all changes by older servers; return `False` while such servers are connected.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        if self._understood < LATEST and self.is_shared:
+            self._understood = await self.write_past_batches(self._backend.refuse_older)
+        return self._understood >= LATEST or not self.is_shared
+
+    def require_layout(self, connection: Connection, layout: int, what: str) -> None:
+        """Refuse a change that servers before a layout would not understand, and could undo.
+
+        A server asks until no older server can change the journal.
 
         Raises:
             Refusal: `OLDER_SERVERS`.
         """
-        if layout <= self._understood:
-            return
-        if self.has_older_servers(connection, layout):
+        if layout > self._understood:
+            self._understood = self.oldest_writer(connection)
+        if layout > self._understood:
             raise Refusal(Reason.OLDER_SERVERS, what=what)
-        self._understood = layout
 
     def lock_facts(self, connection: Connection) -> None:
         """Make the batches of servers that read the sealing format wait for this transaction."""

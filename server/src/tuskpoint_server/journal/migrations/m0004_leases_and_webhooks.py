@@ -1,7 +1,8 @@
 """Layout 4: the rows of threads have room for a lease, and a table has events for webhooks.
 
 The columns are empty in older rows. Servers of layout 3 ignore them and accept changes of threads
-under a lease, so no lease is acquired while such a server uses the journal
+under a lease, delete threads without their effects and adopt hand-offs without closing the offers.
+So there are no leases, effects and offers until PostgreSQL refuses the changes of such servers
 (`Database.require_layout`). Such servers also make no events.
 """
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from sqlalchemy import Connection, Engine, create_mock_engine
 
 from ...core.model import ThreadName
+from ..migrations import LATEST
 from .schema import DROP_TEXT, metadata
 from .statements import driver_of
 
@@ -163,6 +164,20 @@ class Backend(ABC):
     def has_older(self, connection: Connection, layout: int) -> bool:
         """Return whether servers that do not know a layout use the journal, too."""
         return False
+
+    def oldest_writer(self, connection: Connection) -> int:
+        """Return the first layout whose servers can change the journal; 0: every layout."""
+        return LATEST
+
+    def refuse_older(self, connection: Connection) -> int:
+        """Refuse all changes by older servers, unless such a server uses the journal.
+
+        Returns the first layout whose servers can change the journal from now on.
+
+        Raises:
+            Exception: A table is in use for too long; `storage_problem` describes the error.
+        """
+        return LATEST
 
     def lock_facts(self, connection: Connection) -> None:  # noqa: B027 - nobody else writes there
         """Make the batches of servers that read the sealing format wait for this transaction.

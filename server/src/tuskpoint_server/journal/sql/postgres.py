@@ -22,6 +22,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from ...core.model import ThreadName
 from .backend import Backend, OutcomeUnknownError
+from .older_writers import OLDEST_WRITER, name_layout, refuse_before
 from .pipelined import PipelinedConnection
 from .pulse import PROBE_S, Pulse, patience
 from .schema import NUMBERS, NUMBERS_AT_ONCE, changes, journal_info
@@ -51,6 +52,7 @@ _OUTCOME_PAUSE_S = 0.1
 _TABLES, _USE = 0x7475736B, 0x7475736C
 # Besides `_USE`, a server takes a lock for each layout that it knows.
 _LAYOUTS = {2: 0x7475736D, 3: 0x7475736E, 4: 0x7475736F}
+_OWN_LAYOUT = max(_LAYOUTS)
 _HAS_OLDER = (
     "SELECT count(*) FILTER (WHERE classid::bigint = $1)"
     " > count(*) FILTER (WHERE classid::bigint = $2) FROM pg_locks"
@@ -107,6 +109,7 @@ _SETTINGS = (
     "SET synchronous_commit = on",
     "SET client_min_messages = warning",
     "SET timezone = 'UTC'",
+    name_layout(_OWN_LAYOUT),
     # A server whose machine is gone must not keep its lock for long.
     "SET tcp_keepalives_idle = 5",
     "SET tcp_keepalives_interval = 5",
@@ -295,6 +298,34 @@ class Postgres(Backend):
         """Return whether servers that do not know a layout use the journal, too."""
         keys = (_USE, _LAYOUTS[layout])
         return bool(driver_of(connection).execute(_HAS_OLDER, keys).fetchone()[0])
+
+    def oldest_writer(self, connection: Connection) -> int:
+        """Return the first layout whose servers can change the journal; 0: every layout."""
+        return int(driver_of(connection).execute(OLDEST_WRITER).fetchone()[0])
+
+    def refuse_older(self, connection: Connection) -> int:
+        """Refuse all changes by older servers, unless such a server uses the journal.
+
+        Returns the first layout whose servers can change the journal from now on.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: A batch takes too long.
+        """
+        oldest = self.oldest_writer(connection)
+        if oldest >= _OWN_LAYOUT or self.has_older(connection, _OWN_LAYOUT):
+            return oldest
+        # Changes that began before have ended once this lock is granted; dumps go on.
+        self._alter(connection, changes.name, "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
+        if self.has_older(connection, _OWN_LAYOUT):
+            return oldest
+        if self.oldest_writer(connection) < _OWN_LAYOUT:
+            for statement in refuse_before(_OWN_LAYOUT):
+                driver_of(connection).execute(statement)
+        return _OWN_LAYOUT
+
+    def definitions(self) -> tuple[str, ...]:
+        """Return the statements that create the tables; no older server changes them."""
+        return (*super().definitions(), *refuse_before(_OWN_LAYOUT))
 
     def lock_facts(self, connection: Connection) -> None:
         """Make the batches of servers that read the sealing format wait for this transaction.

@@ -752,8 +752,8 @@ export enum ErrorReason {
   /**
    * Several servers use the journal, and one of them is of an older version
    * that would not respect what the call asks for. The server stored nothing.
-   * The call can succeed once all servers are upgraded. `what` names what the
-   * older server does not know.
+   * The call can succeed a few seconds after the last older server has
+   * stopped. `what` names what the older server does not know.
    *
    * Status: `UNAVAILABLE`, with `RetryInfo`. Example: {"reason":
    * "OLDER_SERVERS", "metadata": {"what": "leases"}}
