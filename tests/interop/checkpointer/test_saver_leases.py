@@ -154,7 +154,7 @@ async def test_a_run_without_a_lease_does_not_go_on_to_its_end_on_a_busy_thread(
             await asyncio.to_thread(graph.invoke, {"log": []}, config, durability=durability)
         with pytest.raises(ThreadBusy):
             await graph.ainvoke({"log": []}, config, durability=durability)
-        assert len(steps) < 1000, "the first save was refused, and the runs went on"
+        assert len(steps) < 1000, "the first save was refused, and the runs did not end"
         # The same context runs another thread, and this thread once it is free.
         free_thread = {**at(f"{thread_id}-free"), "recursion_limit": 3}
         with pytest.raises(GraphRecursionError):
