@@ -111,6 +111,33 @@ def check_text(what: str, text: object) -> None:
         raise invalid_field(what, "it has half of a surrogate pair, which UTF-8 cannot encode")
 
 
+def check_texts(**texts: object) -> None:
+    """Check that arguments are texts that can be sent; `None` stands for no text.
+
+    Raises:
+        InvalidRequest: An argument is not such a text. The message has its name.
+    """
+    for what, text in texts.items():
+        if text is not None:
+            check_text(what, text)
+
+
+def checked_texts(what: str, texts: str | Iterable[str]) -> list[str]:
+    """Return one text or several as a list, after a check that they can be sent.
+
+    Raises:
+        InvalidRequest: The argument is neither a text nor texts. The message names it by `what`.
+    """
+    if isinstance(texts, str):
+        texts = [texts]
+    if not isinstance(texts, Iterable):
+        raise wrong_type(what, f"it must be strings, not {texts!r:.80}")
+    names = list(texts)
+    for number, text in enumerate(names):
+        check_text(f"{what}[{number}]", text)
+    return names
+
+
 def encode_json(what: str, value: Any, *, strict: bool = False) -> bytes:
     """Return a value as compact JSON in UTF-8.
 

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from ..v1 import effect_service_pb2 as effects
 from ..v1.value_pb2 import Value
-from .arguments import check_text, encode_json, invalid_field
+from .arguments import check_texts, checked_texts, encode_json, invalid_field
 from .records import DurabilityName, ViewName, decoded_value, moment
 from .requests import BATCH, choice, durability, view
 
@@ -202,8 +202,7 @@ def beginning(
         "owner": owner,
         "request_id": request_id,
     }
-    for field, text in texts.items():
-        check_text(field, text)
+    check_texts(**texts)
     request = effects.BeginEffectRequest(
         **texts,
         input_digest=digest,
@@ -221,6 +220,7 @@ def completing(
     thread_id: str, key: str, idempotency_key: str, result: Value | None, safe: DurabilityName
 ) -> effects.CompleteEffectRequest:
     """Return the request that reports an effect as done."""
+    check_texts(thread_id=thread_id, key=key, idempotency_key=idempotency_key)
     return effects.CompleteEffectRequest(
         thread_id=thread_id,
         key=key,
@@ -242,8 +242,9 @@ def failing(
     """Return the request that reports an attempt as failed.
 
     Raises:
-        InvalidRequest: The outcome is unknown.
+        InvalidRequest: The outcome is unknown, or a text cannot be sent.
     """
+    check_texts(thread_id=thread_id, key=key, idempotency_key=idempotency_key)
     return effects.FailEffectRequest(
         thread_id=thread_id,
         key=key,
@@ -272,6 +273,7 @@ def resolving(
     """
     if not done and result is not None:
         raise invalid_field("result", "work that was not done has no result")
+    check_texts(thread_id=thread_id, key=key, resolved_by=resolved_by)
     return effects.ResolveEffectRequest(
         thread_id=thread_id,
         key=key,
@@ -285,8 +287,7 @@ def resolving(
 
 def getting(thread_id: str, key: str, detail: ViewName) -> effects.GetEffectRequest:
     """Return the request that reads an effect."""
-    check_text("thread_id", thread_id)
-    check_text("key", key)
+    check_texts(thread_id=thread_id, key=key)
     return effects.GetEffectRequest(thread_id=thread_id, key=key, view=view(detail))
 
 
@@ -298,8 +299,8 @@ def listing(
     Raises:
         InvalidRequest: A state is unknown.
     """
-    check_text("thread_id", thread_id)
-    names = [states] if isinstance(states, str) else states
+    check_texts(thread_id=thread_id)
+    names = checked_texts("states", states)
     return effects.ListEffectsRequest(
         thread_id=thread_id,
         states=[choice("states", name, EFFECT_STATES) for name in names],

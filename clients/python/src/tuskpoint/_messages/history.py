@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from ..v1 import history_service_pb2 as history
-from .arguments import invalid_field
+from .arguments import check_texts, invalid_field, wrong_type
 from .records import CheckpointRecord, SourceName, ViewName, checkpoint_record, moment
 from .requests import choice, source, view
 
@@ -105,6 +105,12 @@ def replaying(
     taken_from: SourceName,
 ) -> history.ReplayThreadRequest:
     """Return the request of a replay; see `Client.replay`."""
+    check_texts(
+        thread_id=thread_id,
+        checkpoint_ns=checkpoint_ns,
+        from_checkpoint_id=from_checkpoint_id,
+        to_checkpoint_id=to_checkpoint_id,
+    )
     return history.ReplayThreadRequest(
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,
@@ -129,9 +135,12 @@ def watching(
     Raises:
         InvalidRequest: A kind or a view is unknown, or `progress_s` is less than 1.
     """
+    check_texts(thread_id=thread_id)
     request = history.WatchThreadRequest(
         thread_id=thread_id, cursor=cursor, view=view(how_much), from_now=from_now
     )
+    if isinstance(kinds, str) or not isinstance(kinds, Iterable | None):
+        raise wrong_type("kinds", f"it must be names of kinds, not {kinds!r:.80}")
     for kind in kinds or ():
         request.kinds.append(choice("kinds", kind, _KINDS))
     if kinds is not None and not request.kinds:

@@ -16,7 +16,7 @@ from ..v1 import lease_service_pb2 as leases
 from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveWritesRequest
 from ..v1.effect_service_pb2 import BeginEffectRequest
 from ..v1.thread_service_pb2 import RollbackThreadRequest
-from .arguments import check_text, invalid_field
+from .arguments import check_texts, invalid_field
 from .records import LeaseRecord
 from .requests import choice
 
@@ -59,8 +59,7 @@ def acquiring(
     """
     owner = default_owner(agent_id) if owner is None else owner
     on_busy = on_busy or ("reject" if wait_s is None else "wait")
-    check_text("thread_id", thread_id)
-    check_text("owner", owner)
+    check_texts(thread_id=thread_id, owner=owner)
     request = leases.AcquireLeaseRequest(
         thread_id=thread_id,
         owner=owner,

@@ -10,7 +10,14 @@ from ..errors import NotFound
 from ..v1 import checkpoint_pb2 as checkpoint
 from ..v1 import thread_service_pb2 as threads
 from ..v1.checkpoint_service_pb2 import ListCheckpointsRequest, SetLabelRequest
-from .arguments import check_text, encode_json, invalid_field, wrong_type
+from .arguments import (
+    check_text,
+    check_texts,
+    checked_texts,
+    encode_json,
+    invalid_field,
+    wrong_type,
+)
 from .records import DurabilityName, SourceName, ViewName
 from .reports import THREAD_STATES, StateName
 
@@ -197,6 +204,13 @@ def listing(
     """Return the request of a listing; see `Client.list`."""
     if limit is not None and limit < 0:
         raise invalid_field("limit", f"it must be 0 or more, not {limit}")
+    check_texts(
+        thread_id=thread_id,
+        checkpoint_ns=checkpoint_ns,
+        checkpoint_id=checkpoint_id,
+        before=before,
+        label=label,
+    )
     return ListCheckpointsRequest(
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,
@@ -214,6 +228,7 @@ def labelling(
     thread_id: str, label: str, checkpoint_id: str | None, checkpoint_ns: str, safe: DurabilityName
 ) -> SetLabelRequest:
     """Return the request that labels a checkpoint."""
+    check_texts(label=label)
     return SetLabelRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id), label=label, durability=durability(safe)
     )
@@ -221,6 +236,7 @@ def labelling(
 
 def deletion(thread_id: str, safe: DurabilityName) -> threads.DeleteThreadRequest:
     """Return the request that deletes a thread."""
+    check_texts(thread_id=thread_id)
     return threads.DeleteThreadRequest(thread_id=thread_id, durability=durability(safe))
 
 
@@ -237,6 +253,7 @@ def retaining(
             "retention",
             f"it must be a timedelta of at least one whole second, or None; not {retention!r}",
         )
+    check_texts(thread_id=thread_id)
     request = threads.SetRetentionRequest(thread_id=thread_id, durability=durability(safe))
     if retention is not None:
         request.retention.FromTimedelta(retention)
@@ -253,6 +270,7 @@ def exposing(
     """
     if not isinstance(searchable, bool):
         raise invalid_field("searchable", f"it must be True or False, not {searchable!r}")
+    check_texts(thread_id=thread_id)
     return threads.SetSearchableRequest(
         thread_id=thread_id, searchable=searchable, durability=durability(safe)
     )
@@ -267,6 +285,7 @@ def is_whole_seconds(retention: object) -> bool:
 
 def copying(thread_id: str, new_thread_id: str, safe: DurabilityName) -> threads.CopyThreadRequest:
     """Return the request that copies a thread."""
+    check_texts(thread_id=thread_id, new_thread_id=new_thread_id)
     return threads.CopyThreadRequest(
         source_thread_id=thread_id, target_thread_id=new_thread_id, durability=durability(safe)
     )
@@ -278,7 +297,7 @@ def prunings(
     """Yield the requests that prune threads, in batches."""
     strategy = choice("keep", keep, _STRATEGIES)
     level = durability(safe)
-    for batch in _batches(thread_ids):
+    for batch in _batches("thread_ids", thread_ids):
         yield threads.PruneThreadsRequest(thread_ids=batch, strategy=strategy, durability=level)
 
 
@@ -287,12 +306,12 @@ def run_deletions(
 ) -> Iterator[threads.DeleteRunsRequest]:
     """Yield the requests that delete runs, in batches."""
     level = durability(safe)
-    for batch in _batches(run_ids):
+    for batch in _batches("run_ids", run_ids):
         yield threads.DeleteRunsRequest(run_ids=batch, durability=level)
 
 
-def _batches(names: str | Iterable[str]) -> Iterator[Sequence[str]]:
-    whole = [names] if isinstance(names, str) else list(names)
+def _batches(what: str, names: str | Iterable[str]) -> Iterator[Sequence[str]]:
+    whole = checked_texts(what, names)
     for start in range(0, len(whole), BATCH):
         yield whole[start : start + BATCH]
 
@@ -307,6 +326,7 @@ def thread_listing(
     latest_first: bool,
 ) -> threads.ListThreadsRequest:
     """Return the request of the first page of threads."""
+    check_texts(agent_id=agent_id, label=label)
     thread_state = None if state is None else choice("state", state, THREAD_STATES)
     order = threads.THREAD_ORDER_LATEST if latest_first else None
     request = threads.ListThreadsRequest(

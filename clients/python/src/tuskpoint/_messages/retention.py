@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from ..v1 import thread_service_pb2 as threads
-from .arguments import invalid_field
+from .arguments import checked_texts, invalid_field
 from .requests import is_whole_seconds
 
 _TIMES = ("delete_after", "keep_for")
@@ -154,8 +154,7 @@ def _effect(message: threads.RetentionEffect) -> RetentionEffect:
 
 def erasure(thread_ids: str | Iterable[str]) -> threads.EraseThreadsRequest:
     """Return the request that deletes threads with a receipt."""
-    names = [thread_ids] if isinstance(thread_ids, str) else thread_ids
-    return threads.EraseThreadsRequest(thread_ids=names)
+    return threads.EraseThreadsRequest(thread_ids=checked_texts("thread_ids", thread_ids))
 
 
 def receipt(answer: threads.EraseThreadsResponse) -> Receipt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import aclosing
 
+from ..._messages.arguments import check_texts
 from ..._messages.lineage import branches, differences, verification
 from ..._messages.lineage.branches import Fork, Rollback, ThreadLineage
 from ..._messages.lineage.differences import Diff
@@ -91,6 +92,7 @@ class AsyncLineage(AsyncPart):
         Raises:
             NotFound: The thread does not exist.
         """
+        check_texts(thread_id=thread_id)
         request = GetLineageRequest(thread_id=thread_id)
         return branches.lineage_tree(await self._calls.unary(methods.GET_LINEAGE, request))
 
@@ -145,6 +147,7 @@ class AsyncLineage(AsyncPart):
             Unavailable: The connection to the server was lost; verify again.
         """
         verifying = verification.VerificationCollector(on_verdict)
+        check_texts(thread_id=thread_id)
         request = VerifyThreadRequest(thread_id=thread_id)
         async with aclosing(self._calls.verify_thread(request)) as frames:
             async for frame in frames:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import datetime, timedelta
 
 from ..._messages import requests
+from ..._messages.arguments import check_texts
 from ..._messages.records import DurabilityName, Location
 from ..._messages.reports import (
     ManifestRecord,
@@ -38,6 +39,7 @@ class AsyncThreads(AsyncPart):
         Raises:
             NotFound: The thread does not exist.
         """
+        check_texts(thread_id=thread_id)
         request = GetThreadRequest(thread_id=thread_id)
         return thread_record((await self._calls.unary(methods.GET_THREAD, request)).thread)
 
@@ -194,6 +196,7 @@ class AsyncThreads(AsyncPart):
         Raises:
             NotFound: The thread does not exist.
         """
+        check_texts(thread_id=thread_id)
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
             page = await self._calls.unary(methods.GET_MANIFEST, request)
@@ -215,6 +218,7 @@ class AsyncThreads(AsyncPart):
         Raises:
             NotFound: The thread does not exist.
         """
+        check_texts(thread_id=thread_id)
         request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
         return stored_manifest(await self._calls.unary(methods.GET_MANIFEST, request))
 

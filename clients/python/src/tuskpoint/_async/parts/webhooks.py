@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 
+from ..._messages.arguments import check_texts
 from ..._messages.webhooks import (
     WebhookDelivery,
     WebhookRecord,
@@ -38,6 +39,7 @@ class AsyncWebhooks(AsyncPart):
         Raises:
             NotFound: The server has no webhook of this name, and no event waits for one.
         """
+        check_texts(webhook=webhook)
         request = ListDeliveriesRequest(webhook=webhook, parked_only=parked_only)
         while True:
             page = await self._calls.unary(methods.LIST_DELIVERIES, request)
@@ -57,6 +59,7 @@ class AsyncWebhooks(AsyncPart):
         Raises:
             NotFound: The server has no webhook of this name.
         """
+        check_texts(webhook=webhook)
         request = RetryDeliveriesRequest(webhook=webhook, delivery_ids=delivery_ids)
         return (await self._calls.unary(methods.RETRY_DELIVERIES, request)).retried
 
@@ -66,5 +69,6 @@ class AsyncWebhooks(AsyncPart):
         Raises:
             NotFound: The server has no webhook of this name.
         """
+        check_texts(webhook=webhook)
         request = TestWebhookRequest(webhook=webhook)
         return webhook_test(await self._calls.unary(methods.TEST_WEBHOOK, request))

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from ...v1 import thread_service_pb2 as threads
+from ..arguments import check_texts
 from ..records import DurabilityName, Reference, moment, reference_of
 from ..requests import choice, durability, ref
 
@@ -98,8 +99,9 @@ def forking(
     """Return the request that forks a checkpoint.
 
     Raises:
-        InvalidRequest: `effects` is unknown.
+        InvalidRequest: `effects` is unknown, or a text cannot be sent.
     """
+    check_texts(new_thread_id=new_thread_id)
     return threads.ForkThreadRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
         new_thread_id=new_thread_id or "",
@@ -121,6 +123,7 @@ def rolling_back(
     safe: DurabilityName,
 ) -> threads.RollbackThreadRequest:
     """Return the request that rolls a thread back."""
+    check_texts(expected_head=expected_head)
     return threads.RollbackThreadRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
         expected_head=expected_head,

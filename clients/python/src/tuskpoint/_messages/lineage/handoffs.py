@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ...errors import InvalidDescriptor, ServerError
 from ...v1 import handoff_service_pb2 as handoffs
-from ..arguments import invalid_field, is_unicode
+from ..arguments import check_texts, checked_texts, invalid_field, is_unicode
 from ..records import DurabilityName
 from ..requests import durability, ref
 
@@ -174,8 +174,9 @@ def handing_off(
     """Return the request that hands a checkpoint off.
 
     Raises:
-        InvalidRequest: `expires_in_s` is not above 0.
+        InvalidRequest: `expires_in_s` is not above 0, or a text cannot be sent.
     """
+    check_texts(to_agent=to_agent, recipient=recipient)
     request = handoffs.CreateHandoffRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
         to_agent=to_agent or "",
@@ -220,12 +221,14 @@ def adopting(
 
     Raises:
         InvalidDescriptor: See `read_descriptor`.
+        InvalidRequest: A text cannot be sent.
     """
+    check_texts(new_thread_id=new_thread_id)
     return handoffs.AdoptHandoffRequest(
         descriptor=handoffs.HandoffDescriptor(**read_descriptor(descriptor).as_dict()),
         new_thread_id=new_thread_id or "",
         durability=durability(safe),
-        required_signers=signers,
+        required_signers=checked_texts("require_signers", signers),
     )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from ...v1 import handoff_service_pb2 as handoffs
-from ..arguments import invalid_field
+from ..arguments import check_texts, checked_texts, invalid_field
 from ..records import DurabilityName, moment
 from ..requests import choice, durability
 from .handoffs import Descriptor, read_descriptor
@@ -87,8 +87,9 @@ def listing_offers(
     """Return the request that lists offers.
 
     Raises:
-        InvalidRequest: A state is unknown.
+        InvalidRequest: A state is unknown, or a text cannot be sent.
     """
+    check_texts(to_agent=to_agent, thread_id=thread_id)
     return handoffs.ListHandoffsRequest(
         to_agent=to_agent, thread_id=thread_id, states=_numbers(states)
     )
@@ -103,6 +104,7 @@ def watching_offers(
         InvalidRequest: A state is unknown, or `progress_s` is less than 1.
     """
     _numbers(states)
+    check_texts(to_agent=to_agent)
     request = handoffs.WatchHandoffsRequest(to_agent=to_agent)
     if progress_s is not None:
         if not 1 <= progress_s < timedelta.max.total_seconds():
@@ -113,6 +115,7 @@ def watching_offers(
 
 def withdrawing(handoff_id: str, safe: DurabilityName) -> handoffs.WithdrawHandoffRequest:
     """Return the request that withdraws an offer."""
+    check_texts(handoff_id=handoff_id)
     return handoffs.WithdrawHandoffRequest(handoff_id=handoff_id, durability=durability(safe))
 
 
@@ -128,16 +131,17 @@ def adopting_offer(
     Raises:
         InvalidRequest: The ID is empty: the server would ask for a descriptor.
     """
+    check_texts(handoff_id=handoff_id, new_thread_id=new_thread_id, request_id=request_id)
     if not handoff_id:
         raise invalid_field("handoff_id", "it must not be empty")
     return handoffs.AdoptHandoffRequest(
         handoff_id=handoff_id,
         new_thread_id=new_thread_id or "",
         durability=durability(safe),
-        required_signers=signers,
+        required_signers=checked_texts("require_signers", signers),
         request_id=request_id,
     )
 
 
 def _numbers(states: Iterable[OfferState]) -> list[handoffs.HandoffState]:
-    return [choice("states", state, _STATES) for state in states]
+    return [choice("states", state, _STATES) for state in checked_texts("states", states)]

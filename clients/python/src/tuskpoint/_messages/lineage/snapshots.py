@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from ...v1 import snapshot_service_pb2 as snapshots
+from ..arguments import check_texts, checked_texts
 from ..records import DurabilityName, Reference, moment, reference_of
 from ..requests import BATCH, choice, durability, metadata_json
 
@@ -65,8 +66,9 @@ def capturing(
     safe: DurabilityName,
 ) -> snapshots.CreateSnapshotRequest:
     """Return the request that captures threads."""
+    check_texts(session_id=session_id, hostname=hostname, working_directory=working_directory)
     return snapshots.CreateSnapshotRequest(
-        thread_ids=[thread_ids] if isinstance(thread_ids, str) else thread_ids,
+        thread_ids=checked_texts("thread_ids", thread_ids),
         session_id=session_id,
         hostname=hostname,
         working_directory=working_directory,
@@ -79,6 +81,7 @@ def snapshot_listing(
     session_id: str, hostname: str, working_directory: str
 ) -> snapshots.ListSnapshotsRequest:
     """Return the request of the first page of snapshots."""
+    check_texts(session_id=session_id, hostname=hostname, working_directory=working_directory)
     return snapshots.ListSnapshotsRequest(
         session_id=session_id,
         hostname=hostname,
@@ -93,8 +96,9 @@ def restoring(
     """Return the request that restores a snapshot.
 
     Raises:
-        InvalidRequest: The mode is unknown.
+        InvalidRequest: The mode is unknown, or the ID cannot be sent.
     """
+    check_texts(snapshot_id=snapshot_id)
     return snapshots.RestoreSnapshotRequest(
         snapshot_id=snapshot_id,
         mode=choice("mode", mode, _MODES),
@@ -105,4 +109,5 @@ def restoring(
 
 def dropping(snapshot_id: str, safe: DurabilityName) -> snapshots.DeleteSnapshotRequest:
     """Return the request that deletes a snapshot."""
+    check_texts(snapshot_id=snapshot_id)
     return snapshots.DeleteSnapshotRequest(snapshot_id=snapshot_id, durability=durability(safe))

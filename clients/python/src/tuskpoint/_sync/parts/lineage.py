@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
+from ..._messages.arguments import check_texts
 from ..._messages.lineage import branches, differences, verification
 from ..._messages.lineage.branches import Fork, Rollback, ThreadLineage
 from ..._messages.lineage.differences import Diff
@@ -92,6 +93,7 @@ class SyncLineage(SyncPart):
         Raises:
             NotFound: The thread does not exist.
         """
+        check_texts(thread_id=thread_id)
         request = GetLineageRequest(thread_id=thread_id)
         return branches.lineage_tree(self._calls.unary(methods.GET_LINEAGE, request))
 
@@ -146,6 +148,7 @@ class SyncLineage(SyncPart):
             Unavailable: The connection to the server was lost; verify again.
         """
         verifying = verification.VerificationCollector(on_verdict)
+        check_texts(thread_id=thread_id)
         request = VerifyThreadRequest(thread_id=thread_id)
         with closing(self._calls.verify_thread(request)) as frames:
             for frame in frames:

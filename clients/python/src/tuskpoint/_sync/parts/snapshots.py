@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ..._messages.arguments import check_texts
 from ..._messages.lineage import snapshots as shots
 from ..._messages.lineage.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
 from ..._messages.records import DurabilityName, Reference, reference_of
@@ -55,6 +56,7 @@ class SyncSnapshots(SyncPart):
         Raises:
             NotFound: There is no such snapshot.
         """
+        check_texts(snapshot_id=snapshot_id)
         request = GetSnapshotRequest(snapshot_id=snapshot_id)
         answer = self._calls.unary(methods.GET_SNAPSHOT, request)
         return snapshot_record(answer.snapshot)
@@ -72,6 +74,7 @@ class SyncSnapshots(SyncPart):
         Raises:
             NotFound: No snapshot matches.
         """
+        check_texts(session_id=session_id, hostname=hostname, working_directory=working_directory)
         request = GetLatestSnapshotRequest(
             session_id=session_id, hostname=hostname, working_directory=working_directory
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from ..._messages import requests
+from ..._messages.arguments import check_texts
 from ..._messages.records import DurabilityName, Location
 from ..._messages.reports import (
     ManifestRecord,
@@ -39,6 +40,7 @@ class SyncThreads(SyncPart):
         Raises:
             NotFound: The thread does not exist.
         """
+        check_texts(thread_id=thread_id)
         request = GetThreadRequest(thread_id=thread_id)
         return thread_record(self._calls.unary(methods.GET_THREAD, request).thread)
 
@@ -195,6 +197,7 @@ class SyncThreads(SyncPart):
         Raises:
             NotFound: The thread does not exist.
         """
+        check_texts(thread_id=thread_id)
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
             page = self._calls.unary(methods.GET_MANIFEST, request)
@@ -216,6 +219,7 @@ class SyncThreads(SyncPart):
         Raises:
             NotFound: The thread does not exist.
         """
+        check_texts(thread_id=thread_id)
         request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
         return stored_manifest(self._calls.unary(methods.GET_MANIFEST, request))
 

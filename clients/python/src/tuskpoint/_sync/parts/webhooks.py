@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..._messages.arguments import check_texts
 from ..._messages.webhooks import (
     WebhookDelivery,
     WebhookRecord,
@@ -39,6 +40,7 @@ class SyncWebhooks(SyncPart):
         Raises:
             NotFound: The server has no webhook of this name, and no event waits for one.
         """
+        check_texts(webhook=webhook)
         request = ListDeliveriesRequest(webhook=webhook, parked_only=parked_only)
         while True:
             page = self._calls.unary(methods.LIST_DELIVERIES, request)
@@ -58,6 +60,7 @@ class SyncWebhooks(SyncPart):
         Raises:
             NotFound: The server has no webhook of this name.
         """
+        check_texts(webhook=webhook)
         request = RetryDeliveriesRequest(webhook=webhook, delivery_ids=delivery_ids)
         return self._calls.unary(methods.RETRY_DELIVERIES, request).retried
 
@@ -67,5 +70,6 @@ class SyncWebhooks(SyncPart):
         Raises:
             NotFound: The server has no webhook of this name.
         """
+        check_texts(webhook=webhook)
         request = TestWebhookRequest(webhook=webhook)
         return webhook_test(self._calls.unary(methods.TEST_WEBHOOK, request))
