@@ -44,7 +44,8 @@ type Client struct {
 // Where an option is missing, the environment is used: TUSKPOINT_TOKEN or TUSKPOINT_TOKEN_FILE,
 // TUSKPOINT_CA_FILE, TUSKPOINT_CERT_FILE and TUSKPOINT_KEY_FILE, and TUSKPOINT_TLS. TLS is used if
 // it is requested, if a CA or a certificate is given, or if there is a token and the target is
-// another machine.
+// another machine. The client names the lease of TUSKPOINT_LEASE, if there is one, in each change of
+// its thread.
 //
 // Errors: [ErrInvalidRequest] if the target or an option is not valid.
 func Dial(target string, options ...Option) (*Client, error) {
@@ -59,6 +60,10 @@ func Dial(target string, options ...Option) (*Client, error) {
 	if err != nil {
 		return nil, invalidField("target", err.Error())
 	}
+	held, err := leasesOf(os.Getenv(LeaseVariable))
+	if err != nil {
+		return nil, err
+	}
 	calls := &caller{target: target, times: set.times, token: set.token, logger: set.logger}
 	connection, err := connect(target, set, calls)
 	if err != nil {
@@ -68,6 +73,7 @@ func Dial(target string, options ...Option) (*Client, error) {
 	return &Client{
 		calls:       calls,
 		connection:  connection,
+		held:        heldLeases{ids: held},
 		values:      valueCache{maxBytes: set.valueCacheBytes},
 		exchange:    newExchange(calls, checkpoints, set.maxMessageBytes),
 		checkpoints: checkpoints,

@@ -3,6 +3,8 @@ package tuskpoint
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,6 +60,19 @@ type LeaseOptions struct {
 type heldLeases struct {
 	mutex sync.Mutex
 	ids   map[string]string
+}
+
+// leasesOf returns the lease in a value of [LeaseVariable], by thread.
+func leasesOf(text string) (map[string]string, error) {
+	id, threadID, _ := strings.Cut(text, ":")
+	switch {
+	case text == "":
+		return nil, nil
+	case id == "" || threadID == "":
+		return nil, invalidField(LeaseVariable, fmt.Sprintf("it must be the ID of a lease, a colon and "+
+			"the thread, not %q; `tuskpoint lease run THREAD -- COMMAND` sets it", text))
+	}
+	return map[string]string{threadID: id}, nil
 }
 
 func (h *heldLeases) enter(lease *Lease) {

@@ -53,6 +53,23 @@ func TestADriverThatWasTakenOverIsTold(t *testing.T) {
 	want(t, "the driver", failure.Metadata["owner"], "second")
 }
 
+func TestAClientDrivesTheThreadOfItsEnvironment(t *testing.T) {
+	parent, thread := dial(t), newThread()+":a ☂"
+	lease := must(parent.AcquireLease(within(t), thread, nil))(t)
+	other := dial(t)
+	t.Setenv(tuskpoint.LeaseVariable, lease.GetLeaseId()+":"+thread)
+	child := dial(t)
+	save(t, child, thread, map[string]any{"a": 1})
+	save(t, child, newThread(), map[string]any{"a": 1})
+	_, err := other.Save(within(t), thread, map[string]any{"a": 2}, nil)
+	wantError(t, err, tuskpoint.ErrThreadBusy, "THREAD_BUSY")
+	for _, malformed := range []string{"no-colon", ":thread", "lease:"} {
+		t.Setenv(tuskpoint.LeaseVariable, malformed)
+		_, err := tuskpoint.Dial("")
+		wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
+	}
+}
+
 func TestASecondDriverWaitsForItsTurn(t *testing.T) {
 	client, other, thread := dial(t), dial(t), newThread()
 	held := must(client.AcquireLease(within(t), thread, nil))(t)

@@ -28,6 +28,10 @@ const (
 	TLSVariable       = "TUSKPOINT_TLS"        // 1: TLS with the system's roots, 0: plaintext
 )
 
+// LeaseVariable is the environment variable with a lease that another process holds: its ID, a colon
+// and the thread. `tuskpoint lease run THREAD -- COMMAND` sets it.
+const LeaseVariable = "TUSKPOINT_LEASE"
+
 // DefaultTarget is the target if neither the caller nor the environment names one.
 const DefaultTarget = "127.0.0.1:" + defaultPort
 

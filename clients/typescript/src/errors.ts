@@ -146,6 +146,11 @@ export class PreconditionFailed extends TuskPointError {}
 
 /** The lease of the thread has ended: stop the run, because another driver may have begun. */
 export class LeaseLost extends PreconditionFailed {
+  /** The lease that has ended. */
+  get leaseId(): string {
+    return this.metadata["lease_id"] ?? "";
+  }
+
   /** Name of the driver that has the thread now; empty if no lease holds. */
   get owner(): string {
     return this.metadata["owner"] ?? "";

@@ -49,6 +49,7 @@ export type {
   EffectAttempt,
   EffectOptions,
   EffectStateName,
+  EffectWork,
   FailEffectOptions,
   GetEffectOptions,
   ListEffectsOptions,

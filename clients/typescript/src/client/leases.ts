@@ -5,7 +5,7 @@ import { hostname } from "node:os";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 
-import { invalidField, LeaseLost, ServerError } from "../errors.js";
+import { invalidField, ServerError } from "../errors.js";
 import { type AcquireLeaseRequestSchema, OnBusy } from "../gen/tuskpoint/v1/lease_service_pb.js";
 import { leaseRecord, type LeaseRecord } from "../messages/threads.js";
 import { choice } from "../messages/words.js";
@@ -100,7 +100,7 @@ export async function acquire(
   if (lease === undefined) {
     throw new ServerError("the server's answer has no lease", { status: "INTERNAL" });
   }
-  calls.leases.set(threadId, lease.leaseId);
+  calls.leases.enter(threadId, lease.leaseId);
   return leaseRecord(lease);
 }
 
@@ -110,9 +110,7 @@ export async function release(
   { threadId, leaseId }: LeaseRecord,
   options: CallOptions = {},
 ): Promise<boolean> {
-  if (calls.leases.get(threadId) === leaseId) {
-    calls.leases.delete(threadId);
-  }
+  calls.leases.leave(threadId, leaseId);
   const request = { threadId, leaseId };
   return (await calls.connection.raw.leases.releaseLease(request, callOf(options))).released;
 }
@@ -128,27 +126,24 @@ export async function withLease<T>(
   work: (lease: LeaseRecord, lost: AbortSignal) => T | Promise<T>,
 ): Promise<T> {
   const lease = await acquire(calls, threadId, options);
-  const lost = new AbortController();
+  const lost = calls.leases.lossOf(lease.leaseId);
   let isBeating = false;
   const beat = async () => {
-    if (isBeating) {
+    if (isBeating || lost.aborted) {
       return;
     }
     isBeating = true;
     try {
       await calls.connection.raw.leases.keepLease({ threadId, leaseId: lease.leaseId });
     } catch (error) {
-      if (error instanceof LeaseLost) {
-        clearInterval(timer);
-        lost.abort(error);
-      }
+      calls.leases.note(error);
     } finally {
       isBeating = false;
     }
   };
   const timer = setInterval(() => void beat(), lease.ttlMs / BEATS);
   try {
-    return await work(lease, lost.signal);
+    return await work(lease, lost);
   } finally {
     clearInterval(timer);
     // After a failure the time of the lease ends it: the work is done.
@@ -162,8 +157,8 @@ export abstract class Leases extends Items {
    * Run some work as the only driver of a thread.
    *
    * Meanwhile the client extends the lease in the background, and names the lease in each save,
-   * write, rollback and effect of the thread. If the lease was lost, the signal is aborted, and the next of
-   * these calls fails with `LeaseLost`.
+   * write, rollback and effect of the thread. If an extension or a refused save shows that the lease
+   * was lost, the signal is aborted with the `LeaseLost`, and the next of these calls fails with it.
    *
    * @param work - The work; gets the lease, and a signal that is aborted if the lease is lost.
    * @throws ThreadBusy - Another driver has the thread.

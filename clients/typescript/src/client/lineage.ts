@@ -69,7 +69,7 @@ export abstract class Lineages extends Threads {
       ref: refOf(threadId, { checkpointNs, checkpointId }),
       ...(expectedHead === undefined ? {} : { expectedHead }),
       durability: durability(options.durability),
-      leaseId: this.calls.leases.get(threadId) ?? "",
+      leaseId: this.calls.leases.of(threadId) ?? "",
     };
     const appended = await this.raw.threads.rollbackThread(request, callOf(options));
     this.memory.forget(threadId);

@@ -5,5 +5,6 @@
  * objects of an agent after a method has returned.
  */
 
+export type { SaverEffectOptions } from "./effects.js";
 export { TuskPointSaver, VECTOR_KEY, type SaverOptions, type Vectorize } from "./saver.js";
 export { SUMMARY_KEY, type Summarize } from "./summary.js";

@@ -1,5 +1,7 @@
 /** `TuskPointSaver`, the checkpointer. */
 
+import { AsyncLocalStorage } from "node:async_hooks";
+
 import { clone, create } from "@bufbuild/protobuf";
 import type { RunnableConfig } from "@langchain/core/runnables";
 import { BaseCheckpointSaver } from "@langchain/langgraph-checkpoint";
@@ -14,6 +16,8 @@ import type {
   SerializerProtocol,
 } from "@langchain/langgraph-checkpoint";
 
+import { doOnce } from "../client/effects/once.js";
+import type { EffectWork } from "../client/effects/records.js";
 import { withLease, type LeaseOptions } from "../client/leases.js";
 import type { LeaseRecord } from "../messages/threads.js";
 import { Calls } from "../transport/calls.js";
@@ -41,12 +45,16 @@ import {
   threadIdOf,
   writeRequests,
 } from "./encode.js";
+import { effectPlan, resultOf, type SaverEffectOptions } from "./effects.js";
 import { summaryOf } from "./summary.js";
 import type { Saving, Summarize } from "./summary.js";
 import { nextVersion } from "./versions.js";
 
 /** Key of `config.configurable` for the vector that a caller gives. */
 export const VECTOR_KEY = "tuskpoint_vector";
+
+/** Signals that are aborted with the loss of the leases in whose `withLease` this code runs. */
+const entered = new AsyncLocalStorage<readonly AbortSignal[]>();
 
 /** Returns the search vector of a checkpoint, or `undefined` to send no vector. */
 export type Vectorize = (
@@ -113,7 +121,7 @@ export class TuskPointSaver extends BaseCheckpointSaver {
   /**
    * Run some work, such as a run of a graph, as the only driver of a thread; see `Client.withLease`.
    *
-   * A run whose lease was lost fails with `LeaseLost` at its next save.
+   * A run whose lease was lost fails with `LeaseLost` after its current step.
    *
    * @throws ThreadBusy - Another driver has the thread.
    */
@@ -122,7 +130,40 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     options: LeaseOptions,
     work: (lease: LeaseRecord, lost: AbortSignal) => T | Promise<T>,
   ): Promise<T> {
-    return await withLease(this.#calls, threadId, options, work);
+    return await withLease(this.#calls, threadId, options, async (lease, lost) =>
+      entered.run([...(entered.getStore() ?? []), lost], async () => await work(lease, lost)),
+    );
+  }
+
+  /**
+   * Do work in the outside world once; return its recorded result.
+   *
+   * Without a `key`, the effect belongs to the running task: a run that repeats the task after a
+   * crash, a retry or an interrupt gets the result. Within a task, a name is unique: a second effect
+   * with the name needs an equal `input`, and is the same effect. Results pass this saver's
+   * serializer. Otherwise the method behaves as `Client.effect`.
+   *
+   * @param config - The config that the node received.
+   * @param name - Name of the work, unique within the task.
+   * @param work - Does the work. Send its `idempotencyKey` to the outside world.
+   * @throws PreconditionFailed - No key is given, and the config does not belong to a running task,
+   *   or the checkpoint of the task is not saved within 10 seconds, as with durability "exit".
+   * @throws EffectUnknown - It is unknown whether an earlier attempt did the work.
+   * @throws EffectRunning - Another attempt did not report within `waitMs`.
+   * @throws EffectNotDone - The work returned or threw `NotDone`.
+   * @throws EffectRefused - The work, or an earlier attempt, returned or threw `Refused`.
+   * @throws EffectInputChanged - The effect was begun with another input.
+   */
+  async effect<T>(
+    config: RunnableConfig,
+    name: string,
+    options: SaverEffectOptions,
+    work: EffectWork<T>,
+  ): Promise<T> {
+    const given = { durability: this.#options.durability, ...options };
+    const plan = await effectPlan(config, name, given, this.serde);
+    const effect = await doOnce(this.#calls, plan, work);
+    return (await resultOf(effect, this.serde)) as T; // What the work returned, after the serializer.
   }
 
   // --- reads -------------------------------------------------------------------------
@@ -220,8 +261,16 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     }
   }
 
-  /** Return the version after `current`; threads with number versions keep numbers. */
+  /**
+   * Return the version after `current`; threads with number versions keep numbers.
+   *
+   * @throws LeaseLost - The run is in a `withLease` whose lease was lost. LangGraph.js saves in the
+   *   background, and the main loop of a run calls this method after each step.
+   */
   override getNextVersion(current: number | undefined): number {
+    for (const lost of entered.getStore() ?? []) {
+      lost.throwIfAborted();
+    }
     // The runtime compares text as well as numbers, but `compile` accepts no saver with the type of
     // text.
     return nextVersion(current) as number;

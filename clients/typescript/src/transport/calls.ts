@@ -8,7 +8,15 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { CheckpointAssembler, DeltaHistoryAssembler } from "../frames/assembling.js";
 import { ValueCache } from "../frames/value-cache.js";
 import type { CallOptions, Connection } from "./connection.js";
-import { NotFound, PreconditionFailed, ServerError, ValuesMissing } from "../errors.js";
+import type { Environment } from "./credentials.js";
+import {
+  InvalidRequest,
+  LeaseLost,
+  NotFound,
+  PreconditionFailed,
+  ServerError,
+  ValuesMissing,
+} from "../errors.js";
 import {
   CheckpointRefSchema,
   Source,
@@ -42,12 +50,70 @@ export interface ReadOptions extends CallOptions {
 type LoadRequest = MessageInitShape<typeof GetCheckpointRequestSchema> &
   MessageInitShape<typeof LoadCheckpointRequestSchema>;
 
+/** Variable of the environment with a lease of another process: its ID, a colon and the thread. */
+const LEASE_VARIABLE = "TUSKPOINT_LEASE";
+
+/** The leases under which calls change threads. */
+export class HeldLeases {
+  readonly #ids = new Map<string, string>();
+  readonly #losses = new Map<string, AbortController>();
+
+  /**
+   * @param environment - The lease in its variable `TUSKPOINT_LEASE` counts as held.
+   * @throws InvalidRequest - The variable is malformed.
+   */
+  constructor(environment: Environment = process.env) {
+    const text = environment[LEASE_VARIABLE] ?? "";
+    const [, leaseId, threadId] = /^([^:]+):(.+)$/s.exec(text) ?? [];
+    if (leaseId !== undefined && threadId !== undefined) {
+      this.#ids.set(threadId, leaseId);
+    } else if (text !== "") {
+      throw new InvalidRequest(
+        `${LEASE_VARIABLE} must be the ID of a lease, a colon and the thread, not ` +
+          `${JSON.stringify(text)}; \`tuskpoint lease run THREAD -- COMMAND\` sets it`,
+        { status: "INVALID_ARGUMENT" },
+      );
+    }
+  }
+
+  /** Return the lease of a thread; `undefined` if these calls hold none. */
+  of(threadId: string): string | undefined {
+    return this.#ids.get(threadId);
+  }
+
+  /** Change a thread under a lease from now on. */
+  enter(threadId: string, leaseId: string): void {
+    this.#ids.set(threadId, leaseId);
+    this.#losses.set(leaseId, new AbortController());
+  }
+
+  /** Change a thread without a lease from now on. */
+  leave(threadId: string, leaseId: string): void {
+    this.#losses.delete(leaseId);
+    if (this.#ids.get(threadId) === leaseId) {
+      this.#ids.delete(threadId);
+    }
+  }
+
+  /** Return a signal that is aborted if an entered lease is lost; its reason is the `LeaseLost`. */
+  lossOf(leaseId: string): AbortSignal {
+    return (this.#losses.get(leaseId) ?? new AbortController()).signal;
+  }
+
+  /** Note that a lease was lost, if an error says so. */
+  note(error: unknown): void {
+    if (error instanceof LeaseLost) {
+      this.#losses.get(error.leaseId)?.abort(error);
+    }
+  }
+}
+
 /** Makes the calls with large values on a connection. All other calls are at `connection.raw`. */
 export class Calls {
   /** The connection. */
   readonly connection: Connection;
-  /** The lease under which these calls change a thread, by thread. */
-  readonly leases = new Map<string, string>();
+  /** The leases under which these calls change threads. */
+  readonly leases = new HeldLeases();
   /** Values that loads need not send again. */
   readonly #values: ValueCache;
 
@@ -63,8 +129,8 @@ export class Calls {
     options: CallOptions = {},
   ): Promise<SaveCheckpointResponse> {
     const value = create(SaveCheckpointRequestSchema, request);
-    value.leaseId ||= this.leases.get(value.checkpoint?.ref?.threadId ?? "") ?? "";
-    const answer = await this.connection.exchange({ case: "save", value }, options);
+    value.leaseId ||= this.leases.of(value.checkpoint?.ref?.threadId ?? "") ?? "";
+    const answer = await this.#change(this.connection.exchange({ case: "save", value }, options));
     this.#values.addSaved(value, answer.ref?.checkpointId ?? "");
     return this.#checked(answer, value.durability);
   }
@@ -101,8 +167,8 @@ export class Calls {
     options: CallOptions = {},
   ): Promise<SaveWritesResponse> {
     const value = create(SaveWritesRequestSchema, request);
-    value.leaseId ||= this.leases.get(value.ref?.threadId ?? "") ?? "";
-    const answer = await this.connection.exchange({ case: "writes", value }, options);
+    value.leaseId ||= this.leases.of(value.ref?.threadId ?? "") ?? "";
+    const answer = await this.#change(this.connection.exchange({ case: "writes", value }, options));
     this.#values.addWritten(value);
     return this.#checked(answer, value.durability);
   }
@@ -130,6 +196,16 @@ export class Calls {
       this.#values.addLoaded(checkpoint, held);
     }
     return checkpoint;
+  }
+
+  /** Wait for a change of a thread, and note if its lease was lost. */
+  async #change<Answer>(answer: Promise<Answer>): Promise<Answer> {
+    try {
+      return await answer;
+    } catch (error) {
+      this.leases.note(error);
+      throw error;
+    }
   }
 
   /** Return a checkpoint of any size, with all values that are not in the cache. */

@@ -2,7 +2,7 @@
 
 import { setTimeout as pause } from "node:timers/promises";
 
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 
 import { Client, InvalidRequest, LeaseLost, ThreadBusy } from "../../src/index.js";
 import { all, TestServer } from "../kit.js";
@@ -53,6 +53,33 @@ test("a driver that was taken over cannot change the thread, and is told", async
   expect(taken && (await other.keepLease(taken)).fence).toBe(taken?.fence);
   expect(taken && (await other.releaseLease(taken))).toBe(true);
   expect(taken && (await other.releaseLease(taken))).toBe(false);
+});
+
+test("a refused save tells the driver that it was taken over", async () => {
+  const work = client.withLease("v", { ttlMs: 3_600_000 }, async (_, lost) => {
+    const taken = await other.acquireLease("v", { onBusy: "take_over" });
+    expect(lost.aborted).toBe(false);
+    await expect(client.save("v", { x: 1 })).rejects.toBeInstanceOf(LeaseLost);
+    expect(lost.reason).toBeInstanceOf(LeaseLost);
+    await other.releaseLease(taken);
+  });
+  await work;
+});
+
+test("a client drives the thread of the lease in its environment", async () => {
+  const threadId = "a:b ☂";
+  const { leaseId } = await other.acquireLease(threadId);
+  vi.stubEnv("TUSKPOINT_LEASE", `${leaseId}:${threadId}`);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  const child = new Client(server.target);
+  onTestFinished(() => child.close());
+  await child.save(threadId, { x: 1 });
+  await child.save("another", { x: 1 });
+  await expect(client.save(threadId, { x: 2 })).rejects.toBeInstanceOf(ThreadBusy);
+  for (const malformed of ["no-colon", ":thread", "lease:"]) {
+    vi.stubEnv("TUSKPOINT_LEASE", malformed);
+    expect(() => new Client(server.target)).toThrow("`tuskpoint lease run THREAD -- COMMAND`");
+  }
 });
 
 test("a second driver waits for its turn", async () => {

@@ -190,6 +190,11 @@ export class NotDone extends Error {}
  */
 export class Refused extends Error {}
 
+/** Work of an effect; returns its result, or how it failed. */
+export type EffectWork<T> = (
+  attempt: EffectAttempt,
+) => T | NotDone | Refused | Promise<T | NotDone | Refused>;
+
 /** Work in the outside world, and what the server knows about it. */
 export class EffectRecord {
   /** The thread. */
@@ -347,16 +352,11 @@ export function beginning(threadId: string, key: string, options: BeginEffectOpt
   };
 }
 
-/**
- * Return the fields of the request that reports an effect as done.
- *
- * @throws InvalidRequest - The result cannot be written as JSON.
- */
-export function completing(options: CompleteEffectOptions) {
+/** Return the fields of the request that reports an effect as done, without its result. */
+export function completing(options: Omit<CompleteEffectOptions, "result">) {
   const { idempotencyKey } = options;
   checkText("idempotencyKey", idempotencyKey);
-  const safe = durability(options.durability);
-  return { idempotencyKey, ...resultOf(options.result), durability: safe };
+  return { idempotencyKey, durability: durability(options.durability) };
 }
 
 /**
@@ -376,19 +376,42 @@ export function failing(options: FailEffectOptions) {
   };
 }
 
+/** An encoded result. */
+export interface EncodedResult {
+  /** Name of the encoding. */
+  readonly type: string;
+  /** The encoded result. */
+  readonly data: Uint8Array;
+}
+
+/**
+ * Return a result as bytes or as JSON; `undefined` for no result.
+ *
+ * @throws InvalidRequest - The result cannot be written as JSON.
+ */
+export function resultOf(result: unknown): EncodedResult | undefined {
+  if (result === undefined) {
+    return undefined;
+  }
+  return result instanceof Uint8Array
+    ? { type: "bytes", data: result }
+    : { type: "json", data: encodeJson("result", result) };
+}
+
 /**
  * Return the fields of the request that decides an unknown effect.
  *
  * @throws InvalidRequest - The result cannot be written as JSON, or the work was not done.
  */
 export function resolving(options: ResolveEffectOptions) {
-  const { attempt, done, result, resolvedBy = "" } = options;
+  const { attempt, done, resolvedBy = "" } = options;
   checkText("resolvedBy", resolvedBy);
+  const result = resultOf(options.result);
   if (!done && result !== undefined) {
     throw invalidField("result", "work that was not done has no result");
   }
   const safe = durability(options.durability);
-  return { attempt, done, ...resultOf(result), resolvedBy, durability: safe };
+  return { attempt, done, ...(result && { result }), resolvedBy, durability: safe };
 }
 
 /**
@@ -438,15 +461,6 @@ export function named(effect: EffectRecord): string {
 export function described(effect: EffectRecord): string {
   const begun = effect.begun?.toISOString() ?? "an unknown time";
   return `attempt ${effect.attempt} began at ${begun} by ${effect.owner || "an unnamed caller"}`;
-}
-
-function resultOf(result: unknown): { result?: { type: string; data: Uint8Array } } {
-  if (result === undefined) {
-    return {};
-  }
-  return result instanceof Uint8Array
-    ? { result: { type: "bytes", data: result } }
-    : { result: { type: "json", data: encodeJson("result", result) } };
 }
 
 /** A state that only a newer server knows is never taken for "done" or "failed". */

@@ -57,7 +57,7 @@ def run(
 ) -> None:
     """Run a command under the lease of a thread, and return its exit code.
 
-    The command finds the lease in TUSKPOINT_LEASE, which the Python client and this program read.
+    The command finds the lease in TUSKPOINT_LEASE, which the clients and this program read.
     If the lease is lost, the command gets SIGTERM, and the exit code is 4.
     """
     if take_over and wait is not None:
