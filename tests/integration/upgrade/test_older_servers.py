@@ -44,7 +44,7 @@ SELECT number, seq, incarnation, 3, '', head_id, 0, 1, %(mac)s FROM renamed
 
 
 class OlderServer:
-    """Plays an older server, of which no release exists: the same locks, and the same statements.
+    """Plays an older server by its locks and its statements, as no release can be installed.
 
     The rows have no MACs of layout 1, and no correct MACs of later layouts.
     """

@@ -314,7 +314,7 @@ class Postgres(Backend):
         oldest = self.oldest_writer(connection)
         if oldest >= _OWN_LAYOUT or self.has_older(connection, _OWN_LAYOUT):
             return oldest
-        # Changes that began before have ended once this lock is granted; dumps go on.
+        # Changes that began before have ended once this lock is granted. Dumps continue.
         self._alter(connection, changes.name, "LOCK TABLE {table} IN SHARE ROW EXCLUSIVE MODE")
         if self.has_older(connection, _OWN_LAYOUT):
             return oldest
