@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -57,9 +57,11 @@ class Fleet:
 
 
 @contextmanager
-def running_fleet(folder: Path) -> Iterator[Fleet]:
-    """Run a PostgreSQL and `SERVERS` servers over it; skip the test if the machine has no
-    PostgreSQL."""
+def running_fleet(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Fleet]:
+    """Run a PostgreSQL and `SERVERS` servers over it, with `more` settings; the first one leads.
+
+    The test is skipped if the machine has no PostgreSQL.
+    """
     with ExitStack() as running:
         try:
             # A crash of PostgreSQL alone loses nothing that it wrote to a file, so fsync is not
@@ -72,6 +74,7 @@ def running_fleet(folder: Path) -> Iterator[Fleet]:
             "TUSKPOINT_JOURNAL": url_of(cluster.dsn),
             "TUSKPOINT_BLOB_DIR": str(folder / "blobs"),
             "TUSKPOINT_LEASE_SECONDS": str(LEASE_SECONDS),
+            **(more or {}),
         }
         servers = [
             running.enter_context(ServerProcess(folder / f"server-{number}", settings))

@@ -208,6 +208,51 @@ async def test_an_unknown_effect_is_posted_when_its_time_is_over(
     assert (effect["key"], effect["attempt"], effect["owner"]) == ("charge", 1, "worker-7")
 
 
+@pytest.mark.parametrize("end", ["release", "take-over", "time"])
+async def test_an_effect_is_posted_once_when_its_lease_ends(
+    server: Server, receiver: Receiver, webhooks: WebhookServiceAsyncStub, end: str
+) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        lease = await client.acquire_lease("t", owner="one", ttl_s=1 if end == "time" else 60)
+        for key in ("charge", "mail"):
+            begun = await client.begin_effect("t", key, lease_id=lease.lease_id, timeout_s=3600)
+        await client.complete_effect("t", "mail", idempotency_key=begun.idempotency_key)
+        if end == "release":
+            await client.release_lease(lease)
+        elif end == "take-over":
+            await client.acquire_lease("t", owner="two", on_busy="take_over")
+        else:
+            await client.keep_lease(lease, ttl_s=2)  # the event is looked at before, and waits
+        expected = ["effect.unknown", *(["lease.taken_over"] if end == "take-over" else [])]
+        posts = await receiver.wait_for(len(expected))
+        effect = posts[0].content["data"]["effect"]
+        assert (effect["key"], effect["attempt"]) == ("charge", 1)
+        assert (await client.get_effect("t", "charge")).state == "unknown"
+        while await events(webhooks):  # the time limit of the test ends this loop
+            pass
+        assert [post.content["type"] for post in receiver.posts] == expected
+
+
+async def test_an_attempt_that_reports_an_unknown_outcome_is_posted_once(
+    server: Server, receiver: Receiver, webhooks: WebhookServiceAsyncStub
+) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        lease = await client.acquire_lease("t", owner="one")
+        begun = await client.begin_effect("t", "charge", lease_id=lease.lease_id)
+        await client.fail_effect(
+            "t",
+            "charge",
+            idempotency_key=begun.idempotency_key,
+            attempt=begun.attempt,
+            outcome="unknown",
+        )
+        await client.release_lease(lease)
+        while await events(webhooks):  # the time limit of the test ends this loop
+            pass
+        [post] = receiver.posts
+        assert post.content["type"] == "effect.unknown"
+
+
 async def test_events_of_a_thread_stay_in_order_while_the_receiver_fails(
     checkpoints: CheckpointServiceAsyncStub, receiver: Receiver
 ) -> None:

@@ -68,6 +68,7 @@ class ShownEffect:
     state: EffectState
     seq: int  # number of its last change
     has_result: bool
+    unknown_us: int  # time at which a running effect becomes unknown, as of now
 
 
 class Answer(NamedTuple):
@@ -367,14 +368,15 @@ def _put(
         effects.put(record, before, state, value)
         if record.state is EffectState.RUNNING:
             event, place = WebhookEvent.EFFECT_UNKNOWN, ("", record.key)
-            due_us = record.end_us or record.expire_us
+            due_us = _unknown_us(record, log.row)
             batch.outbox.add(log.row, event, batch.now_us, place, due_us=due_us)
         before = effects.find(record.key)
     if before is None:
         raise LookupError(f"effect {record.key!r} was decided and is not stored")
     state_now = record.state_at(at.now_us, at.lease_id)
     has_result = before.checkpoint.state != STATE
-    shown = ShownEffect(record, state_now, before.checkpoint.seq, has_result)
+    unknown_us = _unknown_us(record, log.row)
+    shown = ShownEffect(record, state_now, before.checkpoint.seq, has_result, unknown_us)
     return Answer(shown, decision.changed, decision.run)
 
 
@@ -382,7 +384,17 @@ def _shown(
     record: EffectRecord, checkpoint: CachedCheckpoint, owner: ThreadRow, now_us: int
 ) -> ShownEffect:
     state = record.state_at(now_us, _lease_now(owner, now_us))
-    return ShownEffect(record, state, checkpoint.seq, checkpoint.state != STATE)
+    unknown_us = _unknown_us(record, owner)
+    return ShownEffect(record, state, checkpoint.seq, checkpoint.state != STATE, unknown_us)
+
+
+def _unknown_us(record: EffectRecord, owner: ThreadRow) -> int:
+    """Return the time at which a running effect becomes unknown if nothing changes until then."""
+    until_us = record.end_us or record.expire_us
+    lease = lease_of(owner) if record.lease_id else None
+    if lease is not None and lease.lease_id == record.lease_id:
+        until_us = min(until_us, lease.until_us)
+    return until_us
 
 
 def _make_room(batch: UnitOfWork, tenant: str, thread_id: str) -> None:

@@ -56,6 +56,7 @@ def acquire(
     _set(log, lease)
     if before is not None:
         batch.outbox.add(log.row, WebhookEvent.LEASE_TAKEN_OVER, now_us)
+        batch.outbox.hurry(log.row, WebhookEvent.EFFECT_UNKNOWN, now_us)
     return lease, before is not None
 
 
@@ -94,6 +95,7 @@ def release(batch: UnitOfWork, tenant: str, thread_id: str, lease_id: str) -> bo
         return False
     batch.change(log, EventKind.LEASE_CHANGED)
     log.row.lease = log.row.lease_until_us = None
+    batch.outbox.hurry(log.row, WebhookEvent.EFFECT_UNKNOWN, batch.now_us)
     return True
 
 

@@ -95,6 +95,11 @@ _FAILED = Statement(
         error=bindparam("new_error"),
     )
 )
+_POSTPONED = Statement(
+    update(deliveries)
+    .where(_of.number == bindparam("of_number"))
+    .values(due_us=bindparam("new_due_us"))
+)
 _PARKED = Statement(select(_of.number).where(_OF_WEBHOOK, _of.parked))
 _RETRY = Statement(
     update(deliveries)
@@ -160,6 +165,14 @@ class DeliveryRows:
         """Remove an event that its webhook accepted, or that is void."""
         await self._database.transact(
             lambda batch: _DONE.run(batch.connection, of_number=number).close()
+        )
+
+    async def postponed(self, number: int, due_us: int) -> None:
+        """Note that an event is not true yet, and when to look again."""
+        await self._database.transact(
+            lambda batch: _POSTPONED.run(
+                batch.connection, of_number=number, new_due_us=due_us
+            ).close()
         )
 
     async def failed(self, number: int, error: str, due_us: int, *, parked: bool) -> None:

@@ -36,6 +36,14 @@ _GONE = (Reason.EFFECT_NOT_FOUND, Reason.THREAD_NOT_FOUND)
 _log = logging.getLogger(__name__)
 
 
+class _EarlyError(Exception):
+    """An event is not true yet: the lease of its effect was extended."""
+
+    def __init__(self, due_us: int) -> None:
+        super().__init__()
+        self.due_us = due_us
+
+
 class WebhookPoster:
     """Posts events until cancelled. Events of a thread go to a webhook one after another."""
 
@@ -134,6 +142,10 @@ class WebhookPoster:
     async def _posted(self, hook: Webhook, delivery: Delivery) -> None:
         try:
             body = await self._payload(delivery)
+        except _EarlyError as early:
+            due_us = max(early.due_us, self._rows.now_us() + int(_LOOK_S * _MILLION))
+            await self._rows.postponed(delivery.number, due_us)
+            return
         except Refusal as refusal:
             if refusal.reason in _GONE:  # removed since, and the event is void
                 await self._rows.accepted(delivery.number)
@@ -158,7 +170,10 @@ class WebhookPoster:
     async def _payload(self, delivery: Delivery) -> bytes | None:
         """Return the payload of an event; `None` if the event is void.
 
-        An event is void if its thread or its offer was removed, or its effect is not unknown.
+        An event is void if its thread or its offer was removed, or its effect has ended.
+
+        Raises:
+            _EarlyError: The effect still runs.
         """
         detail = await self._threads.thread(delivery.tenant, delivery.thread_id)
         if detail is None:
@@ -172,9 +187,13 @@ class WebhookPoster:
         if delivery.event is WebhookEvent.EFFECT_UNKNOWN:
             names = (delivery.tenant, delivery.thread_id, delivery.checkpoint_id)
             shown = await self._effects.get(*names)
-            if shown.state is not EffectState.UNKNOWN:
-                return None
             effect = shown.record
+            # A later attempt, or a report that its outcome is unknown, has an event of its own.
+            is_latest = delivery.created_us >= (effect.end_us or effect.attempt_us)
+            if not is_latest or shown.state in (EffectState.DONE, EffectState.FAILED):
+                return None
+            if shown.state is EffectState.RUNNING:
+                raise _EarlyError(shown.unknown_us)
         return payload(delivery, detail.thread, self._subscriptions.console_url, offer, effect)
 
     async def _failed(self, hook: Webhook, delivery: Delivery, attempt: Attempt) -> None:

@@ -6,7 +6,7 @@ nothing.
 
 from __future__ import annotations
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, update
 
 from ...core.threads import is_reserved
 from ...core.webhooks import Subscriptions, WebhookEvent
@@ -19,6 +19,17 @@ _COLUMNS = (
     *("created_us", "due_us", "attempts", "parked", "error"),
 )
 _INSERT = Statement(insert_rows(deliveries, _COLUMNS))
+_of = deliveries.c
+_HURRY = Statement(
+    update(deliveries)
+    .where(
+        _of.thread == bindparam("of_thread"),
+        _of.event == bindparam("of_event"),
+        _of.attempts == 0,
+        _of.due_us > bindparam("now_us"),
+    )
+    .values(due_us=bindparam("now_us"))
+)
 
 
 class Outbox:
@@ -33,6 +44,7 @@ class Outbox:
         self.subscriptions = subscriptions
         self.count = 0
         self._rows: list[tuple[object, ...]] = []
+        self._hurried: list[dict[str, int]] = []
 
     def add(
         self,
@@ -58,12 +70,20 @@ class Outbox:
             times = (now_us, now_us if due_us is None else due_us)
             self._rows.append((*change, *times, 0, False, ""))
 
+    def hurry(self, row: ThreadRow, event: WebhookEvent, now_us: int) -> None:
+        """Let events of a thread that wait for their time be looked at now."""
+        if self.subscriptions.webhooks:
+            parameters = {"of_thread": row.number, "of_event": int(event), "now_us": now_us}
+            self._hurried.append(parameters)
+
     def write_out(self, connection: Connection) -> None:
         """Write the events so far."""
         _INSERT.run_rows(connection, _COLUMNS, self._rows)
-        self.count += len(self._rows)
-        self._rows = []
+        for parameters in self._hurried:
+            _HURRY.run(connection, **parameters).close()
+        self.count += len(self._rows) + len(self._hurried)
+        self.discard()
 
     def discard(self) -> None:
         """Forget the events of a change that was undone."""
-        self._rows = []
+        self._rows, self._hurried = [], []
