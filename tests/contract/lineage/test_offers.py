@@ -59,7 +59,7 @@ async def adopt(
     journal: Journal, handoff_id: str, target: str = "", request_id: str = ""
 ) -> SaveOutcome:
     """Adopt an offer as the service does, without the fetch of the bundle."""
-    offer, first = await journal.lineage.offered(TENANT, handoff_id, target, request_id)
+    offer, first, _ = await journal.lineage.offered(TENANT, handoff_id, target, request_id)
     if first is not None:
         return first
     assert offer is not None

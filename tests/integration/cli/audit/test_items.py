@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,3 +41,27 @@ async def test_a_catalog_with_items_passes(config: Config, run: Run, tmp_path: P
     facts = findings["facts"]
     assert (facts["live_threads"], facts["item_namespaces"]) == (1, 1)
     assert "1 thread, 0 snapshots, 1 namespace of items, 0 deleted threads" in ended.out
+
+
+async def test_effects_of_a_bundle_are_called_effects(
+    config: Config, run: Run, tmp_path: Path
+) -> None:
+    async with (
+        serve.running_server(config) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
+        await client.save("t", {"x": 1})
+        begun = await client.begin_effect("t", "charge")
+        await client.complete_effect("t", "charge", idempotency_key=begun.idempotency_key)
+        handed_off = await client.handoff("t")
+    descriptor, text = tmp_path / "descriptor.json", tmp_path / "report.txt"
+    descriptor.write_text(json.dumps(handed_off.as_dict()))
+    ended = await asyncio.to_thread(
+        run,
+        *("descriptor", str(descriptor), "--blob-dir", str(config.blob_directory)),
+        *("--text", str(text)),
+    )
+    assert (ended.code, ended.errors) == (0, "")
+    shown = text.read_text("utf-8")
+    assert f"PASS       effect 't' '{hashlib.sha256(b'charge').hexdigest()}'" in shown
+    assert "x00" not in shown

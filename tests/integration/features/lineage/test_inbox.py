@@ -58,6 +58,9 @@ async def test_an_offer_of_a_killed_server_is_adopted_once(server: ServerProcess
         assert (closed.state, closed.adopted_thread_id) == ("adopted", adoption.new_thread_id)
         with pytest.raises(PreconditionFailed, match="was adopted as thread"):
             await offer.withdraw()
+        await client.delete("t")  # and with the thread its offer
+        assert await offer.adopt(f"run-{winner}", request_id=f"worker {winner}") == adoption
+        assert adoption.signer == handed_off.signer != ""
 
 
 async def test_a_watch_goes_on_with_the_next_server(server: ServerProcess) -> None:

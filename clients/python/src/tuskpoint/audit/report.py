@@ -21,6 +21,7 @@ HASHES = (
 )
 _DIFFERENCES_AT_MOST = 100
 _BRIEFLY_AT_MOST = 50
+_NAMESPACES_OF_EFFECTS = ("\0effects", "\0answers")
 _ADVICE = {
     Result.UNPINNED.value: "No hash, no pass: give the SHA-256 of the root, from a source that you "
     "trust, with --sha256.",
@@ -184,9 +185,12 @@ def _thread(total: Mapping[str, Any]) -> str:
 
 
 def _item(item: Mapping[str, Any]) -> str:
-    names = [item["thread_id"], item["checkpoint_ns"], item["checkpoint_id"]]
+    kind, namespace = item["kind"], item["checkpoint_ns"]
+    if namespace in _NAMESPACES_OF_EFFECTS:  # a name that no thread can have
+        kind, namespace = "effect", ""
+    names = [item["thread_id"], namespace, item["checkpoint_id"]]
     place = " ".join(f"'{_shown(name)}'" for name in names if name)
-    parts = [f"{item['verdict']:<10} {item['kind']}", place]
+    parts = [f"{item['verdict']:<10} {kind}", place]
     line = " ".join(part for part in parts if part)
     for more in (item["reason"], *item["notes"]):
         line += f"; {_shown(more)}" if more else ""

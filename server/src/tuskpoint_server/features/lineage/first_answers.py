@@ -85,12 +85,22 @@ def request(tenant: str, request_id: str, method: str, *arguments: str) -> Reque
     return Request(tenant, request_id, method, fingerprint)
 
 
-def encode_saved(saved: SaveOutcome) -> bytes:
-    """Return the stored form of an outcome, with which a retry can wait for the same change."""
-    return json.dumps([*astuple(saved.key), saved.seq, saved.incarnation]).encode()
+def encode_saved(saved: SaveOutcome, signer: str = "") -> bytes:
+    """Return the stored form of an outcome, with which a retry can wait for the same change.
+
+    `signer`: public key of the adopted offer, which may be removed before a retry; empty: none.
+    """
+    signers = [signer] if signer else []
+    return json.dumps([*astuple(saved.key), saved.seq, saved.incarnation, *signers]).encode()
 
 
 def decode_saved(answer: bytes) -> SaveOutcome:
     """Decode an outcome that `encode_saved` encoded."""
-    *key, seq, incarnation = json.loads(answer)
-    return SaveOutcome(CheckpointKey(*key), seq, incarnation)
+    thread_id, checkpoint_ns, checkpoint_id, seq, incarnation, *_ = json.loads(answer)
+    return SaveOutcome(CheckpointKey(thread_id, checkpoint_ns, checkpoint_id), seq, incarnation)
+
+
+def decode_signer(answer: bytes) -> str:
+    """Return the signer in the stored form of an outcome; empty: none."""
+    [*_, last] = json.loads(answer)
+    return last if isinstance(last, str) else ""

@@ -177,12 +177,12 @@ class Handoffs:
         required_signers: Collection[str] = (),
     ) -> AsyncGenerator[Step, None]:
         """Create a thread from an open offer, as `adopt` does from a descriptor."""
-        offer, saved = await self._lineage.offered(tenant, handoff_id, target, request_id)
+        offer, saved, signer = await self._lineage.offered(tenant, handoff_id, target, request_id)
         descriptor = offer.descriptor if offer is not None else None
         if descriptor is not None:
             signing.check(descriptor, required_signers)
         if saved is not None:
-            yield await self._adopted(tenant, saved, wanted, descriptor=descriptor)
+            yield await self._adopted(tenant, saved, wanted, descriptor=descriptor, signer=signer)
         elif descriptor is not None:
             claim = Claim(descriptor, request_id, offer)
             async with aclosing(self._make(tenant, claim, target, wanted, holder)) as steps:
@@ -272,10 +272,12 @@ class Handoffs:
         size: int = 0,
         *,
         descriptor: Descriptor | None = None,
+        signer: str = "",
     ) -> Step:
         """Wait for the durability of an adoption; return the last step.
 
-        Without a `descriptor` the offer was removed, and the new checkpoint names its source.
+        Without a `descriptor` the offer was removed: the new checkpoint names its source, and
+        `signer` is the signer that the first call checked.
         """
         await reach(self._archive, tenant, durability, saved)
         # The close of the offer and the effects must not be lost alone.
@@ -291,7 +293,7 @@ class Handoffs:
         return Step(
             *(Stage.ADOPTED, size, saved.key, blob_id),
             adopted_from=descriptor.source if descriptor is not None else source,
-            signer=descriptor.signer if descriptor is not None else "",
+            signer=descriptor.signer if descriptor is not None else signer,
         )
 
 

@@ -37,7 +37,7 @@ from ..inbox.offers import Offer
 from ..leases.checking import check_lease
 from . import carried_effects, copies, descent, first_answers
 from .carried_effects import names_with_effects
-from .first_answers import Request, decode_saved, encode_saved
+from .first_answers import Request, decode_saved, decode_signer, encode_saved
 from .rollback import roll_back
 
 ADOPT, COPY, FORK = "AdoptHandoff", "CopyThread", "ForkThread"
@@ -266,14 +266,17 @@ class LineageRows:
                 claim.close(batch, tenant, offer, saved)
             return saved
 
+        signer = ""
         if claim is not None and claim.offer is not None:
             request = _offer_adoption(tenant, claim.offer.handoff_id, target, request_id)
+            signer = claim.descriptor.signer
         else:
             request = _adoption(tenant, source, sha256, target, agent_id, request_id)
         return await self._saved(
             request,
             adopt,
             sum(checkpoint.new_bytes for checkpoint in all_checkpoints),
+            signer,
         )
 
     async def adopted(
@@ -306,11 +309,11 @@ class LineageRows:
 
     async def offered(
         self, tenant: str, handoff_id: str, target: str, request_id: str
-    ) -> tuple[Offer | None, SaveOutcome | None]:
+    ) -> tuple[Offer | None, SaveOutcome | None, str]:
         """Return an offer to adopt, and the first answer of its adoption by this request.
 
         Without a first answer the offer is open. With a first answer the offer may be missing: it
-        was removed since.
+        was removed since. The text is the signer of a first answer.
 
         Raises:
             Refusal: `HANDOFF_NOT_FOUND`, `HANDOFF_CLOSED`, `REQUEST_ID_REUSED`, `THREAD_EXISTS`.
@@ -319,21 +322,26 @@ class LineageRows:
         answered = await self._database.query(request.first_answer)
         offer = await OfferRows(self._database).find(tenant, handoff_id)
         if answered is not None:
-            return offer, decode_saved(answered)
+            return offer, decode_saved(answered), decode_signer(answered)
         if offer is None:
             raise Refusal(Reason.HANDOFF_NOT_FOUND, handoff_id=handoff_id)
         # The first answers of a recovered journal are lost.
         if offer.is_repeated_by(request_id):
-            return offer, offer.adopted
+            return offer, offer.adopted, offer.descriptor.signer if offer.descriptor else ""
         offer.check_open(self._database.now_us())
         await self._database.query(partial(_refuse_taken, tenant=tenant, target=target))
-        return offer, None
+        return offer, None, ""
 
     async def _saved(
-        self, request: Request, work: Callable[[UnitOfWork], SaveOutcome], size_bytes: int
+        self,
+        request: Request,
+        work: Callable[[UnitOfWork], SaveOutcome],
+        size_bytes: int,
+        signer: str = "",
     ) -> SaveOutcome:
+        encode = partial(encode_saved, signer=signer)
         return await self._database.transact(
-            lambda batch: request.once(batch, work, encode_saved, decode_saved), size_bytes
+            lambda batch: request.once(batch, work, encode, decode_saved), size_bytes
         )
 
     def _new_name(self) -> str:
