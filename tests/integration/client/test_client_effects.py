@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.client.faces import Face
 from tuskpoint import (
+    AsyncClient,
     EffectInputChanged,
     EffectNotUnknown,
     EffectRefused,
@@ -17,7 +18,9 @@ from tuskpoint import (
     InvalidRequest,
     NotFound,
 )
+from tuskpoint._async.calls import AsyncCalls
 from tuskpoint.effects import input_digest
+from tuskpoint.v1.effect_service_pb2 import BeginEffectRequest
 from tuskpoint_server.api.server.server import Server
 
 
@@ -108,3 +111,35 @@ async def test_a_block_does_the_work_once_and_reports_what_it_knows(face: Face) 
     with pytest.raises(EffectUnknown, match=r"ZeroDivisionError"):
         await block(face, lambda run: run.complete(1), "d")
     assert await block(face, lambda run: run.complete(run.attempt), "d", on_unknown="retry") == 2
+
+
+@pytest.mark.parametrize("arrived", [True, False], ids=["answer-lost", "request-lost"])
+async def test_a_cancelled_begin_leaves_no_attempt_that_runs(
+    server: Server, monkeypatch: pytest.MonkeyPatch, arrived: bool
+) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        asked, begin = asyncio.Event(), AsyncCalls.begin_effect
+
+        async def without_answer(calls: AsyncCalls, request: BeginEffectRequest) -> None:
+            monkeypatch.undo()
+            if arrived:
+                assert (await begin(calls, request)).run
+            asked.set()
+            await asyncio.Event().wait()
+
+        async def do() -> None:
+            async with client.effect("t", "charge", timeout_s=3600):
+                raise AssertionError("the block was entered")
+
+        monkeypatch.setattr(AsyncCalls, "begin_effect", without_answer)
+        task = asyncio.create_task(do())
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        effect = await client.get_effect("t", "charge")
+        assert (effect.state, effect.retryable, effect.attempt) == ("failed", True, 1)
+        assert "was interrupted" in effect.error
+        async with client.effect("t", "charge") as again:
+            assert (again.pending, again.attempt) == (True, 2)
+            await again.complete("receipt")

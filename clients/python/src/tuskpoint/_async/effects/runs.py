@@ -12,9 +12,11 @@ from ..._messages.effect_attempts import (
     Waiting,
     ending_error,
 )
-from ..._messages.effects import completing, failing
+from ..._messages.effects import OutcomeName, completing, failing
 from ..._transport import methods
+from ..._transport.policy import with_request_id
 from ...errors import NotFound, TuskPointError
+from ...v1.effect_service_pb2 import BeginEffectRequest
 from ..calls import AsyncCalls
 
 
@@ -24,6 +26,8 @@ class AsyncEffectRun(EffectRunBase):
     Entering the block records an attempt. If `pending` is true, the block must do the work and
     call `complete`. Otherwise the work is done already, and `result` has its result. Entering waits
     for an attempt that runs elsewhere.
+
+    A cancellation before the block is entered reports that the work was not done.
 
     A block that ends in any other way reports what it knows: an exception, a cancellation or the
     end of the block without `complete` makes the effect unknown, unless `not_done` or `refused`
@@ -66,10 +70,16 @@ class AsyncEffectRun(EffectRunBase):
     async def __aenter__(self) -> Self:
         waiting = Waiting(self._plan)
         while True:
+            request = with_request_id(self._plan.request)
             try:
-                answer = await self._calls.begin_effect(self._plan.request)
+                answer = await self._calls.begin_effect(request)
             except NotFound as refusal:
                 pause_s = waiting.after_refusal(refusal)
+            except (Exception, GeneratorExit):
+                raise
+            except BaseException as interruption:  # a cancellation
+                await self._give_up(request, interruption)
+                raise
             else:
                 effect = self._begun(answer)
                 next_pause_s = waiting.after_answer(effect)
@@ -78,6 +88,21 @@ class AsyncEffectRun(EffectRunBase):
                     return self
                 pause_s = next_pause_s
             await asyncio.sleep(pause_s)
+
+    async def _give_up(self, request: BeginEffectRequest, interruption: BaseException) -> None:
+        """Report that the work of an attempt whose answer is lost was not begun.
+
+        The repeat of a request gets its first answer. The attempt of a request that never arrived
+        starts now, and ends at once.
+        """
+        try:
+            effect = self._begun(await self._calls.begin_effect(request))
+            if effect.run:
+                why = "the call that begins the effect was interrupted, and the work was not begun"
+                await self._report("not_done", why)
+        except TuskPointError as failure:
+            # The attempt becomes unknown when its time is over.
+            interruption.add_note(f"effect '{request.key}': no report that ends it: {failure}")
 
     async def __aexit__(
         self,
@@ -99,13 +124,16 @@ class AsyncEffectRun(EffectRunBase):
             raise ending_error(self.effect)
 
     async def _fail(self, error: BaseException | None) -> None:
+        await self._report(self._outcome, self._problem(error))
+
+    async def _report(self, outcome: OutcomeName, why: str) -> None:
         request = self._plan.request
         answer = await self._calls.unary(
             methods.FAIL_EFFECT,
             failing(
                 *(request.thread_id, request.key, self.idempotency_key, self.attempt),
-                self._outcome,
-                self._problem(error),
+                outcome,
+                why,
                 self._plan.durability,
             ),
         )

@@ -13,9 +13,11 @@ from ..._messages.effect_attempts import (
     Waiting,
     ending_error,
 )
-from ..._messages.effects import completing, failing
+from ..._messages.effects import OutcomeName, completing, failing
 from ..._transport import methods
+from ..._transport.policy import with_request_id
 from ...errors import NotFound, TuskPointError
+from ...v1.effect_service_pb2 import BeginEffectRequest
 from ..calls import SyncCalls
 
 
@@ -25,6 +27,8 @@ class EffectRun(EffectRunBase):
     Entering the block records an attempt. If `pending` is true, the block must do the work and
     call `complete`. Otherwise the work is done already, and `result` has its result. Entering waits
     for an attempt that runs elsewhere.
+
+    A cancellation before the block is entered reports that the work was not done.
 
     A block that ends in any other way reports what it knows: an exception, a cancellation or the
     end of the block without `complete` makes the effect unknown, unless `not_done` or `refused`
@@ -67,10 +71,16 @@ class EffectRun(EffectRunBase):
     def __enter__(self) -> Self:
         waiting = Waiting(self._plan)
         while True:
+            request = with_request_id(self._plan.request)
             try:
-                answer = self._calls.begin_effect(self._plan.request)
+                answer = self._calls.begin_effect(request)
             except NotFound as refusal:
                 pause_s = waiting.after_refusal(refusal)
+            except (Exception, GeneratorExit):
+                raise
+            except BaseException as interruption:  # a cancellation
+                self._give_up(request, interruption)
+                raise
             else:
                 effect = self._begun(answer)
                 next_pause_s = waiting.after_answer(effect)
@@ -79,6 +89,21 @@ class EffectRun(EffectRunBase):
                     return self
                 pause_s = next_pause_s
             time.sleep(pause_s)
+
+    def _give_up(self, request: BeginEffectRequest, interruption: BaseException) -> None:
+        """Report that the work of an attempt whose answer is lost was not begun.
+
+        The repeat of a request gets its first answer. The attempt of a request that never arrived
+        starts now, and ends at once.
+        """
+        try:
+            effect = self._begun(self._calls.begin_effect(request))
+            if effect.run:
+                why = "the call that begins the effect was interrupted, and the work was not begun"
+                self._report("not_done", why)
+        except TuskPointError as failure:
+            # The attempt becomes unknown when its time is over.
+            interruption.add_note(f"effect '{request.key}': no report that ends it: {failure}")
 
     def __exit__(
         self,
@@ -100,13 +125,16 @@ class EffectRun(EffectRunBase):
             raise ending_error(self.effect)
 
     def _fail(self, error: BaseException | None) -> None:
+        self._report(self._outcome, self._problem(error))
+
+    def _report(self, outcome: OutcomeName, why: str) -> None:
         request = self._plan.request
         answer = self._calls.unary(
             methods.FAIL_EFFECT,
             failing(
                 *(request.thread_id, request.key, self.idempotency_key, self.attempt),
-                self._outcome,
-                self._problem(error),
+                outcome,
+                why,
                 self._plan.durability,
             ),
         )
