@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from tests.kit.drafts import TENANT, Reference, channel, draft, write_of
 from tests.simulation import effect_calls
 from tests.simulation.at_rest.damage import Concern, concerns, tainted
+from tests.simulation.bundles import store_bundle
+from tests.simulation.coordination.ledgers import Ledgers
 from tests.simulation.promises.committed_rows import Place
 from tests.simulation.promises.model import Known
 from tests.simulation.server import Server
@@ -41,7 +44,8 @@ EXPECTED = {
     Reason.BACKLOG_FULL, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_NOT_FOUND,
     Reason.BLOB_UNAVAILABLE, Reason.BLOB_REJECTED, Reason.CERTIFICATION_FAILED,
     Reason.CHECKPOINT_MISSING, Reason.CHECKPOINT_NOT_FOUND, Reason.DRAINING,
-    Reason.EFFECT_NOT_FOUND, Reason.JOURNAL_UNAVAILABLE, Reason.SNAPSHOT_NOT_FOUND,
+    Reason.EFFECT_NOT_FOUND, Reason.HANDOFF_CLOSED, Reason.HANDOFF_NOT_FOUND,
+    Reason.JOURNAL_UNAVAILABLE, Reason.LEASE_LOST, Reason.SNAPSHOT_NOT_FOUND, Reason.THREAD_BUSY,
     Reason.THREAD_DELETED, Reason.THREAD_EXISTS, Reason.THREAD_NOT_FOUND, Reason.VALUES_MISSING,
 }  # fmt: skip
 """Refusals that a client may see while faults are injected."""
@@ -55,6 +59,7 @@ class Clients:
     Attributes:
         values: All sent values, by digest.
         handed_off: Bundles of all servers, each with the content of its thread at that time.
+        ledgers: What clients know of leases and offers.
         captured: Content of each member of a snapshot, by server and snapshot.
     """
 
@@ -65,6 +70,7 @@ class Clients:
         self.handed_off: list[Handoff] = []
         self.captured: dict[tuple[str, str], list[tuple[str, dict[Place, Known]]]] = {}
         self.problems: list[str] = []
+        self.ledgers = Ledgers()
         self._growing = rng.randbytes(GROWING)
 
     # --- saves ---------------------------------------------------------------------------
@@ -86,10 +92,20 @@ class Clients:
 
     async def send(self, server: Server, sent: IncomingCheckpoint) -> SaveOutcome:
         """Save a checkpoint."""
-        with self._doubt(server, sent.key.thread_id):
+        name = sent.key.thread_id
+        with self.ledgers.change(server, name, sent.lease_id), self.doubt(server, name):
             saved = await server.rows.save_checkpoint(TENANT, sent)
             server.model.save(sent, saved)
         return saved
+
+    async def save_under(self, server: Server, name: str, lease_id: str) -> None:
+        """Save a checkpoint, or writes to the latest checkpoint, under a lease."""
+        parent_id = self.heads(server, name).get("", "")
+        if parent_id and self.rng.random() < 0.3:
+            await self._save_writes(server, CheckpointKey(name, "", parent_id), lease_id)
+        else:
+            sent = self._draft(server, CheckpointKey(name, "", self.new_id()), parent_id)
+            await self.send(server, replace(sent, lease_id=lease_id))
 
     async def wait(self, server: Server, saved: SaveOutcome) -> None:
         """Wait until a change is certified."""
@@ -129,23 +145,25 @@ class Clients:
         seconds = self.rng.choice((0, 10**9, 10**8))
         await server.removal.set_retention(TENANT, self.some_thread(server), seconds)
 
-    async def _save_writes(self, server: Server, key: CheckpointKey) -> None:
+    async def _save_writes(self, server: Server, key: CheckpointKey, lease_id: str = "") -> None:
         writes = [self.write() for _ in range(self.rng.randint(1, 3))]
-        with self._doubt(server, key.thread_id):
-            saved = await server.rows.save_writes(TENANT, key, writes)
+        name = key.thread_id
+        with self.ledgers.change(server, name, lease_id), self.doubt(server, name):
+            saved = await server.rows.save_writes(TENANT, key, writes, lease_id)
             server.model.save_writes(key, writes, saved)
 
     async def effect(self, server: Server) -> None:
         """Let agents ask for an effect."""
-        with self._doubt(server, name := self.rng.choice(THREADS)):
-            self.problems += await effect_calls.ask(server, name, self.rng, self.value)
+        with self.doubt(server, name := self.rng.choice(THREADS)):
+            changes = partial(self.ledgers.change, server, name)
+            self.problems += await effect_calls.ask(server, name, self.rng, self.value, changes)
 
     # --- removals ------------------------------------------------------------------------
 
     async def delete(self, server: Server) -> None:
         """Delete a thread."""
         name = self.some_thread(server)
-        with self._doubt(server, name):
+        with self.ledgers.end(server, name), self.doubt(server, name):
             edited = concerns(server)
             removed = await server.removal.delete_thread(TENANT, name)
             self._removed(edited, removed, server.model.delete(name))
@@ -153,7 +171,7 @@ class Clients:
     async def prune(self, server: Server) -> None:
         """Keep the latest checkpoint of each namespace."""
         name = self.some_thread(server)
-        with self._doubt(server, name):
+        with self.doubt(server, name):
             edited, keep_latest = concerns(server), PruneStrategy.KEEP_LATEST
             removed = await server.removal.prune_thread(TENANT, name, keep_latest)
             doomed = server.model.superseded(name)
@@ -165,7 +183,7 @@ class Clients:
         run_id = self.rng.choice(RUNS)
         stories = server.model.stories.items()
         names = [name for name, _ in stories if not is_reserved(name)]
-        with self._doubt(server, *names):
+        with self.doubt(server, *names):
             edited, removed, refused = concerns(server), 0, None
             try:
                 removed = await server.removal.delete_runs(TENANT, [run_id])
@@ -222,32 +240,22 @@ class Clients:
         key = self.some_key(server)
         if key is not None:
             call = partial(server.lineage.rollback, TENANT, key, "", None)
-            await self._make(server, key.thread_id, key.thread_id, call)
+            with self.ledgers.change(server, key.thread_id):
+                await self._make(server, key.thread_id, key.thread_id, call)
 
     async def hand_off(self, server: Server) -> None:
         """Store a bundle of a checkpoint."""
         key = self.some_key(server)
-        if key is None:
+        bundle = await store_bundle(server, key) if key is not None else None
+        if key is None or bundle is None:
             return
-        known = dict(server.model.stories[key.thread_id].known)
-        parts: tuple[BlobLocation, ...] | None = None
-        unchanged = await server.handoffs.unchanged(TENANT, key)
-        if unchanged is not None:
-            location, seq = unchanged
-        else:
-            closure = await server.completer.supplied(
-                TENANT, partial(server.lineage.closure, TENANT, key)
-            )
-            if closure is None:
-                return
-            bundle = await server.archive.standalone.store_bundle(TENANT, closure)
-            location, parts, seq = bundle.location, bundle.parts, closure.seq
         create_request = request(TENANT, "", "CreateHandoff")
+        location, parts = bundle.location, bundle.parts
         await server.handoffs.keep_handoff(
-            create_request, key, location, parts, b"", content_seq=seq
+            create_request, key, location, parts, b"", content_seq=bundle.seq
         )
-        if unchanged is None:
-            self.handed_off.append((location, known))
+        if parts is not None:
+            self.handed_off.append((location, bundle.known))
 
     async def adopt(self, server: Server) -> None:
         """Adopt a bundle of any server as a new thread."""
@@ -259,9 +267,9 @@ class Clients:
         named = BlobLocation(location.sha256, 0, location.blob_id)
         closure = await server.archive.standalone.open(TENANT, data, named, Holder())
         target, sha256 = self.rng.choice(NAMES), location.sha256.hex()
-        with self._doubt(server, target):
+        with self.doubt(server, target):
             await server.lineage.adopt(TENANT, closure, sha256, target, "", "")
-            self._derive(server, target, known)
+            self.derive(server, target, known)
 
     async def snapshot(self, server: Server) -> None:
         """Take a snapshot of some threads."""
@@ -284,7 +292,7 @@ class Clients:
             return
         made, rollback = self.captured[server.name, snapshot_id], self.rng.random() < 0.5
         names = [name for name, _ in made] if rollback else []
-        with self._doubt(server, *names):
+        with self.doubt(server, *names):
             restored = await server.completer.supplied(
                 TENANT,
                 lambda values: server.snapshots.restore_snapshot(
@@ -292,7 +300,7 @@ class Clients:
                 ),
             )
             for saved, (_, known) in zip(restored, made, strict=True):
-                self._derive(server, saved.key.thread_id, known)
+                self.derive(server, saved.key.thread_id, known)
 
     async def delete_snapshot(self, server: Server) -> None:
         """Delete a snapshot."""
@@ -308,13 +316,13 @@ class Clients:
         source: str,
         call: Callable[[SuppliedValues], Awaitable[object]],
     ) -> None:
-        with self._doubt(server, target):
+        with self.doubt(server, target):
             story = server.model.stories.get(source)
             known = dict(story.known) if story is not None else {}
             await server.completer.supplied(TENANT, call)
-            self._derive(server, target, known)
+            self.derive(server, target, known)
 
-    def _derive(self, server: Server, name: str, known: Mapping[Place, Known]) -> None:
+    def derive(self, server: Server, name: str, known: Mapping[Place, Known]) -> None:
         server.shadow.follow([name])  # A thread without checkpoints starts without a change.
         if tainted(server):  # The origin may have been read in an earlier state.
             server.believe([name])
@@ -474,7 +482,7 @@ class Clients:
         return digest
 
     @contextmanager
-    def _doubt(self, server: Server, *names: str) -> Iterator[None]:
+    def doubt(self, server: Server, *names: str) -> Iterator[None]:
         """Mark threads as doubtful during a call, and after an error with an unknown outcome."""
         fresh = set(names) - server.model.doubtful
         server.model.doubtful |= fresh

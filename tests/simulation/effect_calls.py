@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from tests.kit.drafts import TENANT
 from tests.simulation.at_rest.damage import tainted
@@ -19,9 +20,16 @@ AGENTS = 3
 
 
 async def ask(
-    server: Server, name: str, rng: random.Random, make_value: Callable[[], Value]
+    server: Server,
+    name: str,
+    rng: random.Random,
+    make_value: Callable[[], Value],
+    changes: Callable[[], AbstractContextManager[None]],
 ) -> list[str]:
-    """Let agents ask for an effect of a thread, and perhaps do it; return the problems."""
+    """Let agents ask for an effect of a thread, and perhaps do it; return the problems.
+
+    `changes` checks that the lease of the thread allows a change.
+    """
     for _ in range(AGENTS):
         asked = BeginEffect(
             key=KEY,
@@ -33,7 +41,8 @@ async def ask(
             timeout_us=rng.choice((1, 10**9)),
             on_unknown=OnUnknown.RETRY,
         )
-        begun = await server.effects.begin(TENANT, name, asked, None)
+        with changes():
+            begun = await server.effects.begin(TENANT, name, asked, None)
         effect = (name, server.shadow.threads[name].incarnation, KEY)
         is_unclear = bool(tainted(server).keys() & {name, effects_of(name)})
         if begun.run and effect in server.model.done and not is_unclear:

@@ -17,6 +17,7 @@ from tests.simulation.at_rest.damage import concerns
 from tests.simulation.at_rest.faults import AtRest, names_an_edit, with_faults_at_rest
 from tests.simulation.at_rest.losses import Losses
 from tests.simulation.clients import EXPECTED, Clients
+from tests.simulation.coordination.calls import Coordination, with_coordination
 from tests.simulation.environment.crashes import Crash, Life, failpoints_visit
 from tests.simulation.environment.faulty_store import (
     EPOCH_S,
@@ -67,6 +68,7 @@ class World:
         self.looks = {name: Look() for name in names}
         self.clients = Clients(rng, self.clock_us)
         self.at_rest = AtRest(self.clients, plan.seed)
+        self.coordination = Coordination(self.clients, plan.seed)
         self.starts = Starts(self.clock_us, root)
         self.losses = Losses(self.clients, self.vault, self.looks, plan.seed)
         self.outcome = Outcome()
@@ -76,6 +78,7 @@ class World:
             "lose": self._lose, "pause": self._pause, "reborn": self._reborn, "month": self._month,
             "collect": self._collect, "edit_and_restart": self._edit_and_restart,
             "roll_back": self._roll_back, **self.at_rest.events(), **self.losses.events(),
+            **self.coordination.events(),
         }  # fmt: skip
         self._related = False
         self._left = plan.steps
@@ -262,9 +265,12 @@ class World:
         origin = self.rng.choice(self.servers)
         known = checks.newest(origin)
         if known is not None and not self.vault.lost:
+            # A catalog from before the last recovery leads to the generation of that recovery.
+            rises = origin is server and known.catalog.generation >= server.database.generation
             for peer in self.servers:
                 await peer.stop()
-            await server.recover(known, self.clock_us)
+            with self.clients.ledgers.recovery(server, rises=rises):
+                await server.recover(known, self.clock_us)
             self.at_rest.forget(server)
             self.losses.forget_copies(server)
             self.losses.accepted.pop(server.name, None)
@@ -325,6 +331,7 @@ class World:
         self.at_rest.heal(server)
         self.starts.follow(server)
         checks.journal_holds_what_was_acknowledged(server)
+        self.clients.ledgers.compare(server)
         checks.marks_are_consistent(server)
         look = self.looks[server.name]
         self.outcome.catalogs += await checks.recovery_brings_back_what_is_certified(
@@ -409,7 +416,7 @@ def run_schedule(seed: int, change: Callable[[Plan], Plan] = lambda plan: plan) 
     rng = random.Random(seed)
     random.seed(seed)
     plan = replace(make_plan(rng), sealed=seed % 2 == 1, seed=seed)
-    plan = change(with_faults_at_rest(plan, seed))
+    plan = change(with_coordination(with_faults_at_rest(plan, seed), seed))
     with tempfile.TemporaryDirectory() as root:
         world = World(plan, rng, Path(root))
         with failpoints_visit(world.visit), keys_of(seed):

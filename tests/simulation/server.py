@@ -31,6 +31,8 @@ from tuskpoint_server.core.threads import is_reserved
 from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
 from tuskpoint_server.features.checkpoints.completing import Completer
 from tuskpoint_server.features.effects.effect_rows import EffectRows
+from tuskpoint_server.features.inbox.offer_rows import OfferRows
+from tuskpoint_server.features.leases.leases import Leases
 from tuskpoint_server.features.lineage.handoff_rows import HandoffRows
 from tuskpoint_server.features.lineage.lineage import LineageRows
 from tuskpoint_server.features.lineage.snapshot_rows import SnapshotRows
@@ -110,8 +112,9 @@ class Server:
         recovered_seqs: Last change of each thread at the recovery of the journal, if it was
             recovered.
         edited: Threads that an edit at rest ever affected.
-        database, store, archive, leader, rows, removal, lineage, snapshots, handoffs: Parts of the
-            current life.
+        skew_us: Difference between the server's clock and the time of the schedule.
+        database, store, archive, leader, rows, removal, lineage, snapshots, handoffs, offers,
+            leases: Parts of the current life.
     """
 
     def __init__(
@@ -128,6 +131,7 @@ class Server:
         self.shadow = Shadow(self.disk.journal)
         self.recovered_seqs: dict[str, int] = {}
         self.edited: set[str] = set()
+        self.skew_us = 0
         self._recoveries = 0
 
     async def start(
@@ -142,7 +146,8 @@ class Server:
         self.shadow.follow()
         self.believe(self.model.doubtful)
         self.model.doubtful.clear()
-        self.database = MemoryDatabase(self.disk.journal, clock_us, self.rng, life, journal)
+        now_us = lambda: clock_us() + self.skew_us  # noqa: E731
+        self.database = MemoryDatabase(self.disk.journal, now_us, self.rng, life, journal)
         self.database.on_commit = lambda changed: self.shadow.follow(
             name for tenant, name in sorted(changed) if tenant == TENANT
         )
@@ -156,7 +161,7 @@ class Server:
             self.store,
             spooled,
             settings=chosen,
-            clock_us=clock_us,
+            clock_us=now_us,
             keys=self.keys,
         )
         self.leader = Leader(lease, [self.archive.leading])
@@ -170,10 +175,16 @@ class Server:
         self.effects = EffectRows(self.database)
         self.snapshots = SnapshotRows(self.database)
         self.handoffs = HandoffRows(self.database)
+        self.offers = OfferRows(self.database)
+        self.leases = Leases(self.database)
         self.index = IndexRows(self.database)
         self.completer = Completer(self.rows, self.archive)
         await self.archive.start()
         await self.leader.start()
+
+    def now_us(self) -> int:
+        """Return the time of the server's clock."""
+        return self.database.now_us()
 
     def calm(self) -> None:
         """End all faults of the store, the disk and the database."""

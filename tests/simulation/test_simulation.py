@@ -13,6 +13,8 @@ import pytest
 
 from tests.simulation.at_rest.faults import with_kind
 from tests.simulation.at_rest.sabotage import SABOTAGES_AT_REST
+from tests.simulation.coordination.calls import mostly_coordinated, uncoordinated
+from tests.simulation.coordination.sabotage import COORDINATION_SABOTAGES
 from tests.simulation.plan import Plan
 from tests.simulation.sabotage import SABOTAGES
 from tests.simulation.schedule import Violation, run_schedule
@@ -52,7 +54,7 @@ def test_a_broken_server_is_found(
     said, first_seed = SABOTAGES[sabotage]
     sabotage(monkeypatch)
     with pytest.raises(Violation, match=said):
-        run_schedules(range(first_seed, first_seed + TRIES))
+        run_schedules(range(first_seed, first_seed + TRIES), uncoordinated)
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES_AT_REST, ids=lambda broken: str(broken.__name__))
@@ -63,10 +65,22 @@ def test_a_server_that_trusts_what_is_at_rest_is_found(
     sabotage(monkeypatch)
     seeds = range(first_seed, first_seed + TRIES)
     with pytest.raises(Violation, match=said):
-        run_schedules(seeds, lambda plan: with_kind(plan, kind, 3.0))
+        run_schedules(seeds, lambda plan: with_kind(uncoordinated(plan), kind, 3.0))
 
 
-def run_schedules(seeds: Iterable[int], change: Callable[[Plan], Plan] = lambda plan: plan) -> None:
+@pytest.mark.parametrize(
+    "sabotage", COORDINATION_SABOTAGES, ids=lambda broken: str(broken.__name__)
+)
+def test_a_server_that_breaks_leases_or_offers_is_found(
+    sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, first_seed = COORDINATION_SABOTAGES[sabotage]
+    sabotage(monkeypatch)
+    with pytest.raises(Violation, match=said):
+        run_schedules(range(first_seed, first_seed + TRIES), mostly_coordinated)
+
+
+def run_schedules(seeds: Iterable[int], change: Callable[[Plan], Plan]) -> None:
     for seed in seeds:
         run_schedule(seed, change)
 

@@ -23,8 +23,9 @@ from tuskpoint_server.archive.rows import status
 from tuskpoint_server.archive.rows.status import NewestCatalog
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.model import EVICTED, CheckpointKey, DeltaHistory, Value, View
-from tuskpoint_server.core.threads import SNAPSHOTS, is_reserved
+from tuskpoint_server.core.threads import EFFECTS, SNAPSHOTS, is_reserved
 from tuskpoint_server.features.checkpoints.checkpoint_rows import CheckpointRows
+from tuskpoint_server.features.inbox.offers import decode, keeps_offers
 from tuskpoint_server.features.recovery.recovery import (
     Recovery,
     RecoveryCounts,
@@ -187,10 +188,12 @@ async def recovery_brings_back_what_is_certified(
     if look.threads is None:
         return anew
     damaged = (look.excused or set()) | concerns(server).keys()
-    partial = _partial_snapshots(image, gaps, damaged) | tainted(server).keys()
+    dropped = _partial_snapshots(image, gaps, damaged) | tainted(server).keys()
+    dropped |= _effects_of_deleted(look.threads)
     for name, thread in image.items():
-        if look.excused is not None and name not in look.excused | partial:
-            _compare(server, name, thread, look.threads.get(name), gaps.get(thread.number, set()))
+        if look.excused is not None and name not in look.excused | dropped:
+            lacking = gaps.get(thread.number, set()) | _stale_offers(name, thread, look.threads)
+            _compare(server, name, thread, look.threads.get(name), lacking)
     unknown = look.threads.keys() - image.keys()
     check(not unknown or look.excused is None, "threads came up:", unknown)
     return anew
@@ -250,10 +253,11 @@ def _partial_snapshots(
 ) -> set[str]:
     """Return the threads of partly certified snapshots: recovery drops them."""
     snapshots: dict[str, list[str]] = {}
-    for name in filter(is_reserved, image):
-        snapshots.setdefault(name.removeprefix(SNAPSHOTS).strip("~").partition("/")[0], []).append(
-            name
-        )
+    for name in image:
+        member = name.removeprefix(EFFECTS)
+        if member.startswith(SNAPSHOTS):
+            snapshot_id = member.removeprefix(SNAPSHOTS).strip("~").partition("/")[0]
+            snapshots.setdefault(snapshot_id, []).append(name)
     return {
         name
         for names in snapshots.values()
@@ -262,6 +266,25 @@ def _partial_snapshots(
         or any(image[name].number in gaps for name in names)
         for name in names
     }
+
+
+def _effects_of_deleted(recovered: dict[str, Thread]) -> set[str]:
+    """Return the threads of effects whose thread is known to be deleted: recovery drops them."""
+    return {f"{EFFECTS}{name}" for name, thread in recovered.items() if thread.deleted}
+
+
+def _stale_offers(name: str, thread: Thread, recovered: dict[str, Thread]) -> set[Place]:
+    """Return the offers of an inbox whose thread was not recovered in its incarnation."""
+    if not keeps_offers(name):
+        return set()
+    stale = set()
+    for place, row in thread.rows.items():
+        offer = decode(name, place[1], row[3])
+        assert offer.descriptor is not None
+        source = recovered.get(offer.descriptor.thread_id)
+        if source is None or source.deleted or source.incarnation != offer.incarnation:
+            stale.add(place)
+    return stale
 
 
 def _nothing_goes_back(
