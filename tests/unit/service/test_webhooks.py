@@ -31,6 +31,10 @@ PRIVATE = [
     "64:ff9b::a00:1",
     "2002:a00:1::",
     "2001:0:53aa:64c::1",
+    "::127.0.0.1",
+    "::ffff:0:7f00:1",
+    "fec0::1",
+    "5f00::1",
 ]
 
 
@@ -45,6 +49,25 @@ def test_private_addresses_are_refused_unless_allowed(address: str) -> None:
 @pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822"])
 def test_public_addresses_are_accepted(address: str) -> None:
     assert addresses.choose([address], "hook.example.com", allow_private=False) == address
+
+
+HOSTS = [
+    "2130706433",
+    "0177.0.0.1",
+    "0x7f.1",
+    "127.1",
+    "①②⑦.⓪.⓪.①",
+    "127。0。0。1",
+    "[::ffff:127.0.0.1]",
+    "0",
+]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+async def test_no_spelling_of_a_private_address_is_called(host: str) -> None:
+    webhook = Webhook("ops", f"https://{host}/", frozenset(), "*", (), ())
+    attempt = await sending.Sender("test").post(webhook, "msg_1", b"{}")
+    assert "which is not a public address" in attempt.problem
 
 
 async def test_a_name_is_looked_up_and_refused() -> None:

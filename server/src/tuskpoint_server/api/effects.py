@@ -17,7 +17,7 @@ from ..core.model import Value, View
 from ..features.effects.effect_rows import ShownEffect
 from ..features.effects.effects import EffectAnswer, Effects
 from .messages.convert import fill_fields
-from .messages.validation import Check, Checks, limit_exceeded
+from .messages.validation import Check, Checks, is_within, limit_exceeded
 from .middleware.pipeline import Call, Fields
 
 _KEY = re.compile(r"[0-9a-f]{32}")
@@ -37,9 +37,8 @@ def _begin(checks: Checks, request: effect_pb.BeginEffectRequest) -> None:
     if not request.request_id:
         checks.fail("request_id", "must not be empty")
     if request.HasField("timeout"):
-        seconds = request.timeout.seconds + request.timeout.nanos / 1e9
         least, most = LIMITS.min_effect_timeout_s, LIMITS.max_effect_timeout_s
-        if not least <= seconds <= most:
+        if not is_within(request.timeout, least, most):
             checks.fail("timeout", f"must be {least} to {most} seconds")
 
 

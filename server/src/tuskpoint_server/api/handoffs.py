@@ -18,7 +18,7 @@ from ..features.inbox.offer_rows import OfferQuery
 from ..features.inbox.offers import HandoffState, Offer
 from ..features.lineage.handoffs import Handoffs
 from .messages import convert
-from .messages.validation import Check, Checks
+from .messages.validation import Check, Checks, is_within
 from .middleware.pipeline import Call, Fields, Frames, mark_endless
 
 _MAX_BLOB_ID = 256  # bytes of a blob ID; the known stores use 43
@@ -44,11 +44,9 @@ def _create(checks: Checks, request: handoff_pb.CreateHandoffRequest) -> None:
         )
     if request.recipient and request.include_key:
         checks.fail("recipient", "must not come with include_key, which lets everybody read it")
-    if request.HasField("expires_in"):
-        seconds = request.expires_in.seconds + request.expires_in.nanos / 1e9
-        if not 1e-6 <= seconds <= LIMITS.max_retention_s:
-            problem = f"must be above 0, at most {LIMITS.max_retention_s} seconds"
-            checks.fail("expires_in", problem)
+    most = LIMITS.max_retention_s
+    if request.HasField("expires_in") and not is_within(request.expires_in, 1e-6, most):
+        checks.fail("expires_in", f"must be above 0, at most {most} seconds")
 
 
 def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:

@@ -21,13 +21,12 @@ from ..core.leases import (
 from ..core.limits import LIMITS
 from ..features.leases.leases import Leases
 from .messages.convert import lease
-from .messages.validation import Check, Checks
+from .messages.validation import Check, Checks, is_within
 from .middleware.pipeline import Call, Fields, mark_endless
 
 
 def _within(checks: Checks, field: str, time: Duration, least_s: int, most_s: int) -> None:
-    within = least_s <= time.seconds <= most_s and 0 <= time.nanos < 10**9
-    if not within or (time.seconds == most_s and time.nanos):
+    if not is_within(time, least_s, most_s):
         checks.fail(field, f"must be {least_s} to {most_s} seconds")
 
 

@@ -88,6 +88,7 @@ def _bad() -> list[tuple[str, dict[str, Any], str]]:
         ("Begin", {"request_id": "r" * 129}, "request_id"),
         ("Begin", {"timeout": {"nanos": 1}}, "timeout"),
         ("Begin", {"timeout": {"seconds": 604_801}}, "timeout"),
+        ("Begin", {"timeout": {"seconds": 1, "nanos": 10**9}}, "timeout"),
         ("Begin", {"on_unknown": 3}, "on_unknown"),
         ("Begin", {"durability": 7}, "durability"),
         ("Complete", {"idempotency_key": ""}, "idempotency_key"),

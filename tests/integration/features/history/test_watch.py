@@ -404,6 +404,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"thread_id": ""}, "thread_id"),
     ({"progress_interval": Duration(nanos=999_999_999)}, "progress_interval"),
     ({"progress_interval": Duration(seconds=-1)}, "progress_interval"),
+    ({"progress_interval": Duration(seconds=1, nanos=10**9)}, "progress_interval"),
     ({"progress_interval": Duration(seconds=1, nanos=-999_999_999)}, "progress_interval"),
     ({"kinds": [0]}, "kinds[0]"),
     ({"kinds": [1, 99]}, "kinds[1]"),

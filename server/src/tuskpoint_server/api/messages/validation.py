@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 from google.protobuf.message import Message
 
@@ -61,6 +62,11 @@ Watch = history_service_pb2.WatchThreadRequest | handoff_service_pb2.WatchHandof
 """Requests of watches."""
 
 
+def is_within(time: Duration, least_s: float, most_s: float = math.inf) -> bool:
+    """Return whether a duration has a valid form and is between two bounds, both included."""
+    return 0 <= time.nanos < 10**9 and least_s <= time.seconds + time.nanos / 1e9 <= most_s
+
+
 class Checks:
     """Collects the violations of one request."""
 
@@ -92,7 +98,7 @@ class Checks:
     def interval(self, request: Watch) -> None:
         """Check the longest silence of a watch."""
         interval = request.progress_interval
-        if request.HasField("progress_interval") and (interval.seconds < 1 or interval.nanos < 0):
+        if request.HasField("progress_interval") and not is_within(interval, 1):
             self.fail("progress_interval", "must be at least 1 second")
 
     def ref(self, path: str, ref: checkpoint_pb2.CheckpointRef, *, required: bool = False) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")  # no other IPv6 addresses are allocated
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -32,6 +33,8 @@ def is_public(address: str) -> bool:
             return False
         if inner is not None:
             parsed = inner
+        elif parsed not in _GLOBAL_UNICAST:
+            return False
     return parsed.is_global and not parsed.is_multicast
 
 
