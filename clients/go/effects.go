@@ -214,11 +214,12 @@ func (c *Client) ListEffects(
 }
 
 // InputDigest returns the digest of the input of an effect: SHA-256 over "json", a zero byte and
-// the input's JSON with sorted keys and without spaces. The clients in all languages return the
-// same digest for texts, booleans, whole numbers, and lists and objects of them; they may write
-// other numbers differently.
+// the canonical JSON of the input. Canonical JSON follows RFC 8785, but a number of an integer type
+// has all its digits, and keys are in the order of their code points. The clients in all languages
+// return the same digest for equal values.
 //
-// Errors: [ErrInvalidRequest] if the input cannot be written as JSON.
+// Errors: [ErrInvalidRequest] if the input cannot be written as JSON, or if a number that is not an
+// integer is outside the range of float64.
 func InputDigest(input any) ([]byte, error) {
 	text, err := encodeJSON("input", input)
 	if err != nil {
@@ -231,11 +232,52 @@ func InputDigest(input any) ([]byte, error) {
 	if err := decoder.Decode(&plain); err != nil {
 		return nil, invalidField("input", "it cannot be written as JSON: "+err.Error())
 	}
+	if plain, err = canonical(plain); err != nil {
+		return nil, invalidField("input", err.Error())
+	}
 	if text, err = encodeJSON("input", plain); err != nil {
 		return nil, err
 	}
 	digest := sha256.Sum256([]byte("json\x00" + unescaped.Replace(string(text))))
 	return digest[:], nil
+}
+
+// canonical returns decoded JSON with canonical numbers.
+func canonical(value any) (any, error) {
+	var err error
+	switch value := value.(type) {
+	case json.Number:
+		return canonicalNumber(value)
+	case []any:
+		for position := range value {
+			if value[position], err = canonical(value[position]); err != nil {
+				return nil, err
+			}
+		}
+	case map[string]any:
+		for key := range value {
+			if value[key], err = canonical(value[key]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return value, nil
+}
+
+// canonicalNumber returns an integer with its digits, and another number as ECMAScript and
+// encoding/json write it.
+func canonicalNumber(number json.Number) (any, error) {
+	if !strings.ContainsAny(number.String(), ".eE") && number != "-0" {
+		return number, nil
+	}
+	value, err := number.Float64()
+	if err != nil {
+		return nil, fmt.Errorf("the number %s is outside the range of float64", number)
+	}
+	if value == 0 {
+		return 0, nil // and not "-0"
+	}
+	return value, nil
 }
 
 // unescaped writes the two separators of lines, which only Go escapes, as they are. A pair of

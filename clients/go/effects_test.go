@@ -3,7 +3,9 @@ package tuskpoint_test
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -167,4 +169,32 @@ func TestADigestIsTheSameInAllLanguages(t *testing.T) {
 		List  []any          `json:"a"`
 	}{"<\u2028\\u2028\b\x7f>", map[string]any{"\U0001f418": 1, "\uffff": true}, []any{nil, -3}}
 	want(t, "the digest", hex.EncodeToString(must(tuskpoint.InputDigest(input))(t)), expected)
+}
+
+func TestADigestIsTheDigestOfTheVectors(t *testing.T) {
+	var vectors []struct {
+		Input         string
+		SHA256        string
+		ExactIntegers bool `json:"exact_integers"`
+	}
+	text := must(os.ReadFile("../../tests/interop/input_digests.json"))(t)
+	if err := json.Unmarshal(text, &vectors); err != nil || len(vectors) < 10 {
+		t.Fatal(len(vectors), err)
+	}
+	for _, vector := range vectors {
+		inputs := []any{json.RawMessage(vector.Input)}
+		if !vector.ExactIntegers { // float64 rounds an integer above 2**53.
+			var decoded any
+			if err := json.Unmarshal([]byte(vector.Input), &decoded); err != nil {
+				t.Fatal(err)
+			}
+			inputs = append(inputs, decoded)
+		}
+		for _, input := range inputs {
+			digest := hex.EncodeToString(must(tuskpoint.InputDigest(input))(t))
+			want(t, "the digest of "+vector.Input, digest, vector.SHA256)
+		}
+	}
+	_, err := tuskpoint.InputDigest(json.Number("1.5e400"))
+	wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
 }

@@ -1,6 +1,7 @@
 /** Items, effects, receipts, previews of retention and the audit trail, against a real server. */
 
 import { createHash, createPublicKey, verify } from "node:crypto";
+import { readFileSync } from "node:fs";
 
 import { create } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
@@ -24,6 +25,13 @@ import {
 } from "../../src/index.js";
 import { TrailReader } from "../../src/messages/trail.js";
 import { all, failure, newThread, TestServer } from "../kit.js";
+
+/** Inputs and their digests; JavaScript rounds an integer above 2**53. */
+const VECTORS = (
+  JSON.parse(
+    readFileSync(new URL("../../../../tests/interop/input_digests.json", import.meta.url), "utf8"),
+  ) as { input: string; sha256: string; exact_integers?: true }[]
+).filter((vector) => !vector.exact_integers);
 
 let server: TestServer;
 let client: Client;
@@ -234,13 +242,8 @@ describe("effects", () => {
     expect(warned.mock.calls[0]?.[0]).toContain("did not record the outcome of effect");
   });
 
-  test("a digest is the same in all languages", () => {
-    const inner = { "\uffff": true, "\u{1f418}": 1 };
-    const input = { z: "<\u2028\\u2028\b\x7f>", ä: inner, a: [null, -3] };
-    // From Python: sha256(b"json\0" + canonical JSON).
-    expect(Buffer.from(inputDigest(input)).toString("hex")).toBe(
-      "3280f208db8d155e063344d2e4a0f0574e786410fc5249bc1ef131736f05a57c",
-    );
+  test.each(VECTORS)("a digest is the same in all languages: $input", ({ input, sha256 }) => {
+    expect(Buffer.from(inputDigest(JSON.parse(input))).toString("hex")).toBe(sha256);
   });
 });
 

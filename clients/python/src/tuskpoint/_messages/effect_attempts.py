@@ -40,6 +40,7 @@ class EffectPlan:
         wait_s: Longest time to wait for an attempt that runs elsewhere, in seconds; `None` waits
             until that attempt reports or is unknown.
         save_wait_s: Longest time to wait for the save of the task's checkpoint, in seconds.
+        earlier_digest: Another digest of the input, which an effect of an older client may have.
     """
 
     request: effects.BeginEffectRequest
@@ -48,6 +49,22 @@ class EffectPlan:
     durability: DurabilityName
     wait_s: float | None = None
     save_wait_s: float = 0.0
+    earlier_digest: bytes = b""
+
+    def with_earlier_digest(self, refusal: EffectError) -> effects.BeginEffectRequest:
+        """Return the request for an effect that an older client began with the same input.
+
+        Raises:
+            EffectError: The refusal has another cause.
+        """
+        earlier = self.earlier_digest
+        recorded = refusal.metadata.get("recorded", earlier.hex())
+        if earlier in (b"", self.request.input_digest) or recorded != earlier.hex():
+            raise refusal
+        request = effects.BeginEffectRequest()
+        request.CopyFrom(self.request)
+        request.input_digest = earlier
+        return request
 
 
 class Waiting:

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from ..v1 import effect_service_pb2 as effects
 from ..v1.value_pb2 import Value
 from .arguments import check_texts, checked_texts, encode_json, invalid_field
+from .canonical_json import canonical_json
 from .records import DurabilityName, ViewName, decoded_value, moment
 from .requests import BATCH, choice, durability, view
 
@@ -144,7 +145,21 @@ def effect_record(message: effects.Effect, *, run: bool = False) -> Effect:
 def input_digest(value: Any) -> bytes:
     """Return the digest of an input: SHA-256 over "json", a zero byte and its canonical JSON.
 
-    Canonical JSON has sorted keys and no spaces, in UTF-8; a tuple counts as a list.
+    Canonical JSON follows RFC 8785, but an `int` has all its digits, and keys are in the order
+    of their code points. A tuple counts as a list. The clients in all languages return the same
+    digest for equal values.
+
+    Raises:
+        InvalidRequest: The value cannot be written as JSON.
+    """
+    encode_json("input", value)
+    return typed_digest("json", canonical_json(value).encode())
+
+
+def earlier_digest(value: Any) -> bytes:
+    """Return the digest that this client sent before numbers were canonical.
+
+    Effects of that time are found by it, and keys that contain a digest must stay.
 
     Raises:
         InvalidRequest: The value cannot be written as JSON.

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypedDict, get_origin
 
-from .._messages.effects import OnUnknownName, input_digest
+from .._messages.effects import OnUnknownName, earlier_digest
 from .._messages.records import DurabilityName
 from ..aio import AsyncClient
 from ..client import Client
@@ -88,7 +88,8 @@ async def run_once(
 
 
 def _call(place: Place, given: Any) -> str:
-    return place.call_id or input_digest(given).hex()[:_DIGEST_DIGITS]
+    # The key of a recorded effect must be found again, so its digest never changes.
+    return place.call_id or earlier_digest(given).hex()[:_DIGEST_DIGITS]
 
 
 def tool_function(

@@ -16,7 +16,14 @@ from langgraph.config import get_config
 
 from .._messages.arguments import invalid_field
 from .._messages.effect_attempts import EffectPlan, this_owner
-from .._messages.effects import Effect, OnUnknownName, beginning, input_digest, typed_digest
+from .._messages.effects import (
+    Effect,
+    OnUnknownName,
+    beginning,
+    earlier_digest,
+    input_digest,
+    typed_digest,
+)
 from .._messages.records import DurabilityName
 from ..errors import InvalidRequest, PreconditionFailed
 from ..v1.value_pb2 import Value
@@ -160,10 +167,11 @@ def effect_plan(
         if not name:
             raise invalid_field("name", "it must not be empty without a key")
         key = f"{task.task_id}/{name}"
+    digest, earlier = (b"", b"") if isinstance(given, NoInput) else digests_of(given, serde)
     request = beginning(
         *(thread_id, key),
         name=name,
-        digest=b"" if isinstance(given, NoInput) else digest_of(given, serde),
+        digest=digest,
         checkpoint_id=task.checkpoint_id if task else "",
         checkpoint_ns=task.checkpoint_ns if task else "",
         lease_id=lease_id,
@@ -182,13 +190,17 @@ def effect_plan(
         return serde.loads_typed((effect.result_type, effect.result_data))
 
     save_wait_s = SAVE_WAIT_S if task else 0.0
-    return EffectPlan(request, encode, decode, durability, wait_s, save_wait_s)
+    return EffectPlan(request, encode, decode, durability, wait_s, save_wait_s, earlier)
 
 
-def digest_of(value: Any, serde: SerializerProtocol) -> bytes:
-    """Return the digest of an input: of its canonical JSON, or else of the serializer's bytes."""
+def digests_of(value: Any, serde: SerializerProtocol) -> tuple[bytes, bytes]:
+    """Return the digest of an input, and the digest that an older client sent.
+
+    The digest is of the canonical JSON, or else of the serializer's bytes.
+    """
     try:
-        return input_digest(value)
+        return input_digest(value), earlier_digest(value)
     except InvalidRequest:
         kind, data = serde.dumps_typed(value)
-        return typed_digest(kind, bytes(data))
+        digest = typed_digest(kind, bytes(data))
+        return digest, digest

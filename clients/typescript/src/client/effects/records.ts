@@ -304,11 +304,11 @@ export function effectRecord(message: Effect | undefined, run = false): EffectRe
 }
 
 /**
- * Return the digest of an input: SHA-256 over "json", a zero byte and its JSON with sorted keys and
- * without spaces.
+ * Return the digest of an input: SHA-256 over "json", a zero byte and its canonical JSON.
  *
- * The clients in all languages return the same digest for texts, booleans, whole numbers, and lists
- * and objects of them. They may write other numbers differently.
+ * Canonical JSON follows RFC 8785, but keys are in the order of their code points. The clients in
+ * all languages return the same digest for equal values. Send an integer above 2**53 as text,
+ * because JavaScript rounds the number.
  *
  * @throws InvalidRequest - The value cannot be written as JSON.
  */

@@ -12,6 +12,7 @@ from ..._messages.effects import (
     EffectStateName,
     OnUnknownName,
     OutcomeName,
+    earlier_digest,
     effect_record,
     input_digest,
     result_value,
@@ -80,7 +81,10 @@ class AsyncEffects(AsyncPart):
             owner=this_owner() if owner is None else owner,
             safe=durability,
         )
-        plan = EffectPlan(request, result_value, _result, durability, wait_s)
+        earlier = b"" if input is None else earlier_digest(input)
+        plan = EffectPlan(
+            request, result_value, _result, durability, wait_s, earlier_digest=earlier
+        )
         return AsyncEffectRun(self._calls, plan)
 
     async def begin_effect(

@@ -13,6 +13,7 @@ from ..._messages.effects import (
     EffectStateName,
     OnUnknownName,
     OutcomeName,
+    earlier_digest,
     effect_record,
     input_digest,
     result_value,
@@ -81,7 +82,10 @@ class SyncEffects(SyncPart):
             owner=this_owner() if owner is None else owner,
             safe=durability,
         )
-        plan = EffectPlan(request, result_value, _result, durability, wait_s)
+        earlier = b"" if input is None else earlier_digest(input)
+        plan = EffectPlan(
+            request, result_value, _result, durability, wait_s, earlier_digest=earlier
+        )
         return EffectRun(self._calls, plan)
 
     def begin_effect(

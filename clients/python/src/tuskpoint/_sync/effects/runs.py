@@ -16,7 +16,7 @@ from ..._messages.effect_attempts import (
 from ..._messages.effects import OutcomeName, completing, failing
 from ..._transport import methods
 from ..._transport.policy import with_request_id
-from ...errors import NotFound, TuskPointError
+from ...errors import EffectInputChanged, EffectNotRecorded, NotFound, TuskPointError
 from ...v1.effect_service_pb2 import BeginEffectRequest
 from ..calls import SyncCalls
 
@@ -70,12 +70,18 @@ class EffectRun(EffectRunBase):
 
     def __enter__(self) -> Self:
         waiting = Waiting(self._plan)
+        planned = self._plan.request
         while True:
-            request = with_request_id(self._plan.request)
+            request = with_request_id(planned)
             try:
                 answer = self._calls.begin_effect(request)
             except NotFound as refusal:
                 pause_s = waiting.after_refusal(refusal)
+            except (EffectInputChanged, EffectNotRecorded) as refusal:
+                if planned is not self._plan.request:
+                    raise
+                planned = self._plan.with_earlier_digest(refusal)
+                continue
             except (Exception, GeneratorExit):
                 raise
             except BaseException as interruption:  # a cancellation
