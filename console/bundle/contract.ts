@@ -77,10 +77,9 @@ function nestedOf(message: DescribedMessage): object {
 const UNUSED: Record<string, RegExp> = {
   admin_service_pb: /^AcceptClock/,
   checkpoint_service_pb: /^(Exchange|Hello$|Frame$|Answer$|GetDelta|DeltaChannel)/,
-  effect_service_pb: /^(Begin|Complete|Fail|Resolve|GetEffect|AttemptOutcome|OnUnknown)/,
+  effect_service_pb: /^(Begin|Complete|Fail|GetEffect|AttemptOutcome|OnUnknown)/,
   error_details_pb: /^(?!ErrorInfo$)/,
   errors_pb: /^(ErrorReason|FieldViolation|CallError)$/, // errors carry the names of reasons
-  handoff_service_pb: /^(Handoff$|HandoffState|ListHandoffs|WatchHandoffs|WithdrawHandoff)/,
   history_service_pb: /^ReplayThread/,
   snapshot_service_pb: /^GetLatestSnapshot/,
   thread_service_pb: /^(DeleteRuns|PreviewRetention|Retention|EraseThreads)/,

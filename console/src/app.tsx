@@ -10,6 +10,7 @@ import { ErrorBoundary, LocationProvider, Route, Router, useLocation } from "pre
 import DiffPage from "./diff/page.tsx";
 import AdoptPage from "./handoff/adopt_page.tsx";
 import mark from "./icon.svg";
+import InboxPage from "./inbox/page.tsx";
 import { Keys } from "./keys.tsx";
 import { threadsLink } from "./links.ts";
 import OperationsPage from "./operations/page.tsx";
@@ -46,6 +47,7 @@ export function App() {
             <Route path="/proof" component={ProofPage} />
             <Route path="/search" component={SearchPage} />
             <Route path="/snapshots" component={SnapshotsPage} />
+            <Route path="/inbox" component={InboxPage} />
             <Route path="/adopt" component={AdoptPage} />
             <Route path="/operations" component={OperationsPage} />
             <Route default component={Nowhere} />

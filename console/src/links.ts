@@ -76,7 +76,25 @@ export function snapshotsLink(snapshotId = ""): string {
   return address("/snapshots", { id: snapshotId });
 }
 
-export const adoptLink = "/adopt";
+/** Return the address of the page that adopts: an offer, or a descriptor that a person enters. */
+export function adoptLink(handoffId = ""): string {
+  return address("/adopt", { offer: handoffId });
+}
+
+export interface InboxFilter {
+  /** Agent that receives the offers. */
+  agent?: string;
+  /** Not empty: only offers that name no agent. */
+  unnamed?: string;
+  thread?: string;
+  /** Name of a state, or `all`; empty: open offers. */
+  state?: string;
+}
+
+export function inboxLink(filter: InboxFilter = {}): string {
+  return address("/inbox", { ...filter });
+}
+
 export const operationsLink = "/operations";
 
 /** Return the address of a page with the server, to send to somebody. */

@@ -1,6 +1,13 @@
 /** The pages of the header, with the keys that open them. */
-import { Activity, Camera, type IconNode, Import, ListTree, Search } from "lucide";
-import { adoptLink, operationsLink, searchLink, snapshotsLink, threadsLink } from "./links.ts";
+import { Activity, Camera, type IconNode, Import, Inbox, ListTree, Search } from "lucide";
+import {
+  adoptLink,
+  inboxLink,
+  operationsLink,
+  searchLink,
+  snapshotsLink,
+  threadsLink,
+} from "./links.ts";
 
 export interface PageName {
   name: string;
@@ -22,6 +29,7 @@ export const PAGES: PageName[] = [
   },
   { name: "Search", href: searchLink(), icon: Search, keys: ["/"], below: [] },
   { name: "Snapshots", href: snapshotsLink(), icon: Camera, keys: ["g", "s"], below: [] },
-  { name: "Adopt", href: adoptLink, icon: Import, keys: ["g", "a"], below: [] },
+  { name: "Inbox", href: inboxLink(), icon: Inbox, keys: ["g", "i"], below: [] },
+  { name: "Adopt", href: adoptLink(), icon: Import, keys: ["g", "a"], below: [] },
   { name: "Operations", href: operationsLink, icon: Activity, keys: ["g", "o"], below: [] },
 ];

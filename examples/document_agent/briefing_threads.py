@@ -103,8 +103,12 @@ def fork(target: str, settings: Settings) -> None:
 
 
 def hand_off(target: str, editors_target: str, settings: Settings) -> None:
-    """Hand the finished thread to another agent, on its own server; the agent edits the title."""
+    """Hand the finished thread to another agent, on its own server; the agent edits the title.
+
+    The fork is offered to a translator, which nobody has started.
+    """
     with Client(target) as client, Client(editors_target) as editors:
+        client.handoff(FORKED, to_agent="translator", expires_in_s=7 * 86_400)
         descriptor = client.handoff(FINISHED, to_agent=EDITOR)
         editors.adopt(descriptor, ADOPTED)
     config: RunnableConfig = {

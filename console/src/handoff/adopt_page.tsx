@@ -3,11 +3,12 @@ import { Durability } from "@contract/checkpoint_pb.js";
 import { type Adoption, AdoptStage } from "@contract/handoff_service_pb.js";
 import { Check, Circle, LoaderCircle, X } from "lucide";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
 import { namedThread } from "../actions/checkpoint_names.ts";
 import { Advanced } from "../actions/durability.tsx";
 import { ContinueRun } from "../actions/what_next/continue_run.tsx";
 import { suggest } from "../actions/what_next/next_steps.ts";
-import { checkpointLink, threadLink } from "../links.ts";
+import { checkpointLink, inboxLink, threadLink } from "../links.ts";
 import { Field, TextField } from "../parts/fields.tsx";
 import { Icon } from "../parts/icon.tsx";
 import { Identifier } from "../parts/labels.tsx";
@@ -38,6 +39,12 @@ interface Failure {
 const LARGEST_FILE = 64 * 1024;
 
 export default function AdoptPage() {
+  const { offer = "" } = useLocation().query;
+  return <Adopt key={offer} offer={offer} />;
+}
+
+/** @param offer - ID of an offer of an inbox; empty: a person enters a descriptor. */
+function Adopt({ offer }: { offer: string }) {
   const [text, setText] = useState("");
   const [newThreadId, setNewThreadId] = useState("");
   const [signers, setSigners] = useState("");
@@ -52,7 +59,7 @@ export default function AdoptPage() {
 
   const adopt = async (event: Event) => {
     event.preventDefault();
-    const form = readForm(text, signers);
+    const form = readForm(offer, text, signers);
     if (form instanceof DescriptorProblem) {
       setWrong(form.message);
       return;
@@ -93,23 +100,34 @@ export default function AdoptPage() {
       <div class="adopt">
         <form class="card" onSubmit={adopt} aria-label="Adopt">
           <p>
-            Makes a new thread from a checkpoint that another team handed off. The server checks the
-            hash of the blob before it writes anything. Both servers must use the same blob store.
+            Makes a new thread from a checkpoint that{" "}
+            {offer ? "is offered here" : "another team handed off"}. The server checks the hash of
+            the blob before it writes anything.{" "}
+            {!offer && "Both servers must use the same blob store."}
           </p>
-          <Field label="Descriptor" hint="JSON from the sender. Paste the text, or open the file.">
-            {(id, described) => (
-              <textarea
-                id={id}
-                class="descriptor-text"
-                spellcheck={false}
-                required
-                aria-describedby={described}
-                value={text}
-                onInput={(event) => setText(event.currentTarget.value)}
-              />
-            )}
-          </Field>
-          <OpenFile onText={setText} onProblem={setWrong} />
+          {offer ? (
+            <Offered offer={offer} />
+          ) : (
+            <>
+              <Field
+                label="Descriptor"
+                hint="JSON from the sender. Paste the text, or open the file."
+              >
+                {(id, described) => (
+                  <textarea
+                    id={id}
+                    class="descriptor-text"
+                    spellcheck={false}
+                    required
+                    aria-describedby={described}
+                    value={text}
+                    onInput={(event) => setText(event.currentTarget.value)}
+                  />
+                )}
+              </Field>
+              <OpenFile onText={setText} onProblem={setWrong} />
+            </>
+          )}
           <TextField
             label="ID of the new thread"
             value={newThreadId}
@@ -150,9 +168,20 @@ export default function AdoptPage() {
   );
 }
 
-function readForm(text: string, signers: string) {
+/** The offer in the place of a descriptor. */
+function Offered({ offer }: { offer: string }) {
+  return (
+    <p>
+      Offer <Identifier id={offer} what="the ID of the offer" />: the first adoption gets it.{" "}
+      <a href={inboxLink()}>Back to the inbox</a>
+    </p>
+  );
+}
+
+function readForm(offer: string, text: string, signers: string) {
   try {
-    return { descriptor: readDescriptor(text), requiredSigners: signersIn(signers) };
+    const of = offer ? { handoffId: offer } : { descriptor: readDescriptor(text) };
+    return { ...of, requiredSigners: signersIn(signers) };
   } catch (error) {
     if (error instanceof DescriptorProblem) {
       return error;

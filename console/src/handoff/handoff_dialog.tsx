@@ -4,9 +4,9 @@ import type { HandoffDescriptor } from "@contract/handoff_service_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { named, placeOf } from "../actions/checkpoint_names.ts";
-import { checkpointLink } from "../links.ts";
+import { checkpointLink, inboxLink } from "../links.ts";
 import { Ask, Dialog } from "../parts/ask.tsx";
-import { TextField } from "../parts/fields.tsx";
+import { Field, TextField } from "../parts/fields.tsx";
 import { Copy } from "../parts/labels.tsx";
 import { say } from "../parts/notices.tsx";
 import { Note } from "../parts/problem.tsx";
@@ -24,17 +24,31 @@ interface HandoffDialogProps {
 }
 
 export function HandoffDialog({ checkpoint, onClose }: HandoffDialogProps) {
-  const [made, setMade] = useState<HandoffDescriptor>();
+  const [made, setMade] = useState<Answer>();
   return made ? (
-    <Made descriptor={made} onClose={onClose} />
+    <Made {...made} onClose={onClose} />
   ) : (
     <HandOff checkpoint={checkpoint} onMade={setMade} onClose={onClose} />
   );
 }
 
+interface Answer {
+  descriptor: HandoffDescriptor;
+  /** Whether the server offers the hand-off in the inbox of its receiver. */
+  isOffered: boolean;
+}
+
+/** Times after which an offer expires, in seconds; 0: never. */
+const EXPIRIES: [string, number][] = [
+  ["never", 0],
+  ["after 1 hour", 3600],
+  ["after 1 day", 86_400],
+  ["after 7 days", 7 * 86_400],
+];
+
 interface HandOffProps {
   checkpoint: Checkpoint;
-  onMade: (descriptor: HandoffDescriptor) => void;
+  onMade: (answer: Answer) => void;
   onClose: () => void;
 }
 
@@ -44,10 +58,13 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
   const [toAgent, setToAgent] = useState("");
   const [recipient, setRecipient] = useState("");
   const [includeKey, setIncludeKey] = useState(false);
-  const made = useRef<HandoffDescriptor | undefined>(undefined);
+  const [expires, setExpires] = useState(0);
+  const made = useRef<Answer | undefined>(undefined);
   const create = async () => {
-    const request = { ref, toAgent, requestId, includeKey, recipient: recipient.trim() };
-    const { descriptor } = await handoffs.createHandoff(request);
+    const expiresIn = expires ? { expiresIn: { seconds: BigInt(expires), nanos: 0 } } : {};
+    const receiver = { toAgent, includeKey, recipient: recipient.trim() };
+    const request = { ref, ...receiver, ...expiresIn, requestId };
+    const { descriptor, handoffId } = await handoffs.createHandoff(request);
     if (!descriptor) {
       throw new Error("The server sent no descriptor.");
     }
@@ -55,7 +72,7 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
       href: checkpointLink(ref),
       text: "Open the checkpoint",
     });
-    made.current = descriptor;
+    made.current = { descriptor, isOffered: handoffId !== "" };
   };
   return (
     <Ask
@@ -65,9 +82,9 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
       onClose={() => (made.current ? onMade(made.current) : onClose())}
     >
       <p>
-        Stores {named(checkpoint)} as one blob, with everything needed to continue. Whoever has the
-        descriptor of the blob and uses the same blob store can adopt the checkpoint. This thread
-        does not change.
+        Stores {named(checkpoint)} as one blob, with everything needed to continue, and offers it in
+        the inbox of the agent. Whoever has the descriptor of the blob and uses the same blob store
+        can adopt the checkpoint, too. This thread does not change.
       </p>
       <TextField
         label="To agent"
@@ -75,6 +92,21 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
         onInput={setToAgent}
         hint="The agent that will drive the new thread. May be empty."
       />
+      <Field label="The offer expires">
+        {(id) => (
+          <select
+            id={id}
+            value={String(expires)}
+            onChange={(event) => setExpires(Number(event.currentTarget.value))}
+          >
+            {EXPIRIES.map(([text, seconds]) => (
+              <option key={seconds} value={String(seconds)}>
+                {text}
+              </option>
+            ))}
+          </select>
+        )}
+      </Field>
       <details class="advanced">
         <summary>Advanced</summary>
         <p class="hint">
@@ -104,14 +136,24 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
   );
 }
 
-function Made({ descriptor, onClose }: { descriptor: HandoffDescriptor; onClose: () => void }) {
+function Made({ descriptor, isOffered, onClose }: Answer & { onClose: () => void }) {
+  const { toAgent } = descriptor;
   const text = writeDescriptor(descriptor);
   const compact = JSON.stringify(JSON.parse(text));
   return (
     <Dialog title="The descriptor" onClose={onClose}>
       <p>
-        Send the descriptor to the receiver, who adopts the hand-off. Without the descriptor, nobody
-        finds the blob again.
+        {isOffered && (
+          <>
+            Agents of this server find the hand-off in{" "}
+            <a href={inboxLink(toAgent ? { agent: toAgent } : { unnamed: "1" })} onClick={onClose}>
+              the inbox
+            </a>
+            .{" "}
+          </>
+        )}
+        Send the descriptor to a receiver on another server: without the descriptor, that server
+        does not find the blob.
       </p>
       {descriptor.key && (
         <Note kind="warn">

@@ -66,3 +66,24 @@ export function ProblemNote({ problem, retry }: ProblemNoteProps) {
     </Note>
   );
 }
+
+interface TroubleProps {
+  problem: Problem;
+  /** Whether the page has content from before. */
+  isShown: boolean;
+  retry: () => void;
+}
+
+/** The problem of a page that loads its content again by itself. */
+export function Trouble({ problem, isShown, retry }: TroubleProps) {
+  return isShown && problem.passing ? (
+    <Note kind="warn" role="status">
+      <p>
+        {problem.message} This page continues by itself once the server answers. Nothing that is
+        shown was lost.
+      </p>
+    </Note>
+  ) : (
+    <ProblemNote problem={problem} retry={retry} />
+  );
+}

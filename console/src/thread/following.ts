@@ -5,6 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { checkpoints, history } from "../server/calls.ts";
 import { type Problem, problemOf } from "../server/problems.ts";
 import { signIns } from "../server/session.ts";
+import { useVisible } from "../server/visible.ts";
 import { keyOf, ThreadLog } from "./log.ts";
 
 const DRAW_MS = 100; // between two renders of a log that changes
@@ -26,13 +27,8 @@ export interface Following {
 /** Follow a thread while the page is visible; a hidden page has no connection. */
 export function useThread(threadId: string): Following {
   const [following, setFollowing] = useState<Following>(begin);
-  const [visible, setVisible] = useState(!document.hidden);
+  const visible = useVisible();
   const follower = useRef<Follower>(undefined);
-  useEffect(() => {
-    const look = () => setVisible(!document.hidden);
-    document.addEventListener("visibilitychange", look);
-    return () => document.removeEventListener("visibilitychange", look);
-  }, []);
   useEffect(() => {
     follower.current = new Follower(threadId, setFollowing);
     setFollowing(begin());

@@ -12,7 +12,7 @@ import { threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { oneLine } from "../words.ts";
 import { attentionOf, continuedIn, failureInside } from "./attention.ts";
-import { Effects } from "./effects.tsx";
+import { Effects } from "./effects/list.tsx";
 import { FamilyCard, madeFrom, useFamily } from "./family.tsx";
 import { useThread } from "./following.ts";
 import { AttentionLine, Banner, Head } from "./head.tsx";

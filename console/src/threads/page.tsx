@@ -5,10 +5,9 @@ import { useMemo, useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { searchLink, type ThreadFilter, threadsLink } from "../links.ts";
 import { useLive } from "../operations/live.ts";
-import { Empty, Loading, Note, ProblemNote } from "../parts/problem.tsx";
+import { Empty, Loading, Trouble } from "../parts/problem.tsx";
 import { Title } from "../parts/title.tsx";
 import { useLoad } from "../server/loading.ts";
-import type { Problem } from "../server/problems.ts";
 import { count, oneLine } from "../words.ts";
 import { EmptyServer } from "./empty_server.tsx";
 import { Chips, Find } from "./find.tsx";
@@ -85,26 +84,6 @@ export function ThreadsPage() {
 function forNames(sizes: Sizes): Sizes {
   return Object.fromEntries(
     GROUPS.map(({ state }) => [state, Math.max(NAMED_AMONG, sizes[state] ?? 0)]),
-  );
-}
-
-interface TroubleProps {
-  problem: Problem;
-  /** Whether the page has content from before. */
-  isShown: boolean;
-  retry: () => void;
-}
-
-function Trouble({ problem, isShown, retry }: TroubleProps) {
-  return isShown && problem.passing ? (
-    <Note kind="warn" role="status">
-      <p>
-        {problem.message} This page continues by itself once the server answers. Nothing that is
-        shown was lost.
-      </p>
-    </Note>
-  ) : (
-    <ProblemNote problem={problem} retry={retry} />
   );
 }
 

@@ -93,6 +93,7 @@ def sign_in(look: Look, token: str) -> None:
 def test_what_a_token_does_not_allow_is_told_in_place(page: Page, guarded: ConsoleServer) -> None:
     with Client(guarded.target, token=TOKENS["a"]) as client:
         client.save("seen", {"n": 1}, summary="seen")
+        client.handoff("seen", to_agent="writer")
     with looking(page, guarded.address) as look:
         look.allows_failures = True  # refused calls
         look.open("/thread?id=seen")
@@ -101,6 +102,11 @@ def test_what_a_token_does_not_allow_is_told_in_place(page: Page, guarded: Conso
         dialog = look.page.get_by_role("dialog")
         dialog.get_by_role("button", name="Fork", exact=True).click()
         expect(dialog.get_by_role("alert")).to_contain_text("the scope 'write'")
+        look.page.keyboard.press("Escape")
+        look.open("/inbox?agent=writer")
+        look.page.get_by_role("button", name="Withdraw").click()
+        dialog.get_by_role("button", name="Withdraw").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("the scope 'handoff'")
         look.page.keyboard.press("Escape")
         look.open("/operations")
         look.page.get_by_role("button", name="Read the trail").click()

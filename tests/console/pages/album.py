@@ -88,6 +88,7 @@ PICTURES = (
     Picture("conversation", CHAT, "PX-82", "&tab=conversation", answer_with_calls, height=900),
     Picture("diff", EDITED, "none is lost"),
     Picture("proof", "", "verified", PROOF, verified),
+    Picture("inbox", "", "translator", "/inbox", height=420),
     Picture("operations", "", "All is well", "/operations"),
     Picture("phone", WAITING, QUESTION, prepare=asked, width=390, height=844),
 )

@@ -57,6 +57,8 @@ def everywhere(look: Look, part: str = "") -> None:
         ("/search", "Plain words"),
         ("/snapshots", "monday"),
         ("/snapshots?id={snapshot}", "2 threads captured"),
+        ("/inbox?state=all", "translator"),
+        ("/adopt?offer=no-such", "the first adoption"),
         ("/adopt", "The stages appear here"),
         ("/operations", "Newest catalog"),
         ("/nowhere", "The address does not name a page of the console"),

@@ -78,6 +78,8 @@ def left(look: Look, selector: str) -> float:
         ("/search", "Search"),
         ("/search?q=approval", "Search: approval"),
         ("/snapshots", "Snapshots"),
+        ("/inbox", "Inbox"),
+        ("/inbox?agent=editor", "Inbox of editor"),
         ("/adopt", "Adopt a hand-off"),
         ("/operations", "Operations"),
         ("/nowhere", "Page not found"),
@@ -127,6 +129,7 @@ def test_two_keys_open_a_page(look: Look, demo: Any) -> None:
     expect(heading).to_be_visible()  # the page takes keys
     for key, title in (
         ("s", "Snapshots"),
+        ("i", "Inbox"),
         ("a", "Adopt a hand-off"),
         ("o", "Operations"),
         ("t", "Threads"),
@@ -201,6 +204,7 @@ def test_a_menu_closes_on_escape_on_a_click_beside_it_and_under_dialogs(
         ("/proof?thread={thread}", ".chain"),
         ("/diff?from={thread}&to={thread}", ".diff-sides"),
         ("/snapshots", ".empty"),
+        ("/inbox?state=all", ".offer"),
         ("/operations", ".operations"),
     ],
 )
@@ -218,7 +222,7 @@ def test_the_focus_ring_is_seen_and_covers_no_text(
 
 @pytest.mark.parametrize(
     ("path", "form"),
-    [("/threads", "search"), ("/snapshots", "form")],
+    [("/threads", "search"), ("/snapshots", "form"), ("/inbox", "form")],
 )
 def test_fields_and_buttons_of_a_form_are_in_one_line(
     look: Look, demo: Any, path: str, form: str

@@ -273,6 +273,8 @@ def test_a_phone_shows_a_thread(look_at: Looking, demo: Any) -> None:
         ("/threads?label={long}", "The server refused the input"),
         ("/search?q={long}", "The server refused the input"),
         ("/search?q=a&filter=%7B&limit=-1&mode=no-such", "JSON"),
+        ("/inbox?agent={long}", "The server refused the input"),
+        ("/inbox?state=no-such&agent=%FF&unnamed=%00", "No offer matches"),
         ("/adopt?id=%00", "Adopt a hand-off"),
     ],
 )

@@ -191,6 +191,7 @@ def test_deletion_is_apart(look: Look, thread: str) -> None:
             "Capture in a snapshot",
             "Retention",
             "Hide from search",
+            "Offers",
             "Copy the ID",
             "Copy the link",
             "Prune",
@@ -199,7 +200,7 @@ def test_deletion_is_apart(look: Look, thread: str) -> None:
     )
     line = look.page.get_by_role("menu").get_by_role("separator")
     expect(line).to_have_count(1)
-    assert place(entries.nth(5))["y"] < place(line)["y"] < place(entries.nth(6))["y"]
+    assert place(entries.nth(6))["y"] < place(line)["y"] < place(entries.nth(7))["y"]
 
 
 @pytest.mark.parametrize("width", [375, 1280])

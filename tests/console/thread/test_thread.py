@@ -168,7 +168,7 @@ def test_what_is_saved_appears_and_then_is_certified(look: Look, server: Console
         expect(rows(look).first).to_contain_text("the third")
 
 
-def test_an_unknown_effect_appears_with_what_to_do(look: Look, server: ConsoleServer) -> None:
+def test_an_unknown_effect_appears_and_a_person_decides(look: Look, server: ConsoleServer) -> None:
     with Client(server.target) as client:
         client.save("orders", {"n": 1})
         look.open("/thread?id=orders")
@@ -185,10 +185,27 @@ def test_an_unknown_effect_appears_with_what_to_do(look: Look, server: ConsoleSe
             outcome="unknown",
             error="timeout",
         )
-    expect(effects.locator("summary")).to_contain_text("1 unknown")
-    expect(effects).to_contain_text("charge: timeout")
-    expect(effects).to_contain_text(begun.idempotency_key)
-    expect(effects).to_contain_text("tuskpoint effects resolve orders charge:42")
+        expect(effects.locator("summary")).to_contain_text("1 unknown")
+        expect(effects).to_contain_text("charge: timeout")
+        expect(effects).to_contain_text(begun.idempotency_key)
+        effects.get_by_role("button", name="Decide charge").click()
+        dialog = look.page.get_by_role("dialog", name="Decide the effect")
+        confirm = dialog.get_by_role("button", name="Record the decision")
+        confirm.click()
+        expect(dialog.get_by_role("alert")).to_contain_text("Say whether the work was done")
+        dialog.get_by_label("was done.").check()
+        dialog.get_by_role("textbox", name="Result").fill('{"receipt": 7')
+        confirm.click()
+        expect(dialog.get_by_role("alert")).to_contain_text("Line 1, column")
+        look.accessible()
+        dialog.get_by_role("textbox", name="Result").fill('{"receipt": 7}')
+        dialog.get_by_label("Decided by").fill("the person on call")
+        confirm.click()
+        expect(effects).to_contain_text("done")
+        expect(effects.get_by_role("button")).to_have_count(0)
+        decided = client.get_effect("orders", "charge:42")
+        assert (decided.state, decided.result) == ("done", {"receipt": 7})
+        assert decided.resolved_by == "the person on call"
 
 
 def test_a_deleted_thread_stays_on_screen(look: Look, server: ConsoleServer) -> None:

@@ -8,6 +8,7 @@ import {
   Files,
   Hourglass,
   type IconNode,
+  Inbox,
   Link,
   Scissors,
   Search,
@@ -15,7 +16,7 @@ import {
   Trash2,
 } from "lucide";
 import { useState } from "preact/hooks";
-import { proofLink, searchLink, threadLink, whole } from "../../links.ts";
+import { inboxLink, proofLink, searchLink, threadLink, whole } from "../../links.ts";
 import "../actions.css";
 import type { Action, ActionName } from "../action.ts";
 import { ActionBar } from "../action_bar.tsx";
@@ -54,6 +55,10 @@ export function ThreadActions({ threadId, thread }: ThreadActionsProps) {
           asking("searchable", searchable, eye),
         ]
       : []),
+    {
+      ...inMenu("Offers", Inbox),
+      href: inboxLink({ thread: threadId, state: "all" }),
+    },
     ...copying(inMenu("Copy the ID", Copy), threadId, "the ID of the thread"),
     ...copying(
       inMenu("Copy the link", Link),

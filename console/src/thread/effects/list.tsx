@@ -1,13 +1,12 @@
 /** The effects of a thread: work in the outside world, and what a person must decide about it. */
 import { timestampMs } from "@bufbuild/protobuf/wkt";
 import { type Effect, EffectState } from "@contract/effect_service_pb.js";
-import { useEffect } from "preact/hooks";
-import { Command } from "../parts/command.tsx";
-import { Badge, When } from "../parts/labels.tsx";
-import { quoted } from "../proof/commands.ts";
-import { effects } from "../server/calls.ts";
-import { useLoad } from "../server/loading.ts";
-import { counted, oneLine } from "../words.ts";
+import { useEffect, useState } from "preact/hooks";
+import { Badge, When } from "../../parts/labels.tsx";
+import { effects } from "../../server/calls.ts";
+import { useLoad } from "../../server/loading.ts";
+import { counted, oneLine } from "../../words.ts";
+import { ResolveDialog } from "./resolve_dialog.tsx";
 
 const MOST = 1000; // effects that a server returns at once
 
@@ -33,6 +32,7 @@ export function Effects({ threadId, version }: { threadId: string; version: unkn
     const timer = ends[0] && window.setTimeout(reload, wait);
     return () => window.clearTimeout(timer);
   }, [data]);
+  const [deciding, setDeciding] = useState<Effect>();
   const open = data.filter(({ state }) => !STATES[state]).length;
   return data[0] ? (
     <details class="card family" open={open > 0}>
@@ -41,29 +41,41 @@ export function Effects({ threadId, version }: { threadId: string; version: unkn
       </summary>
       <ul>
         {data.map((effect) => (
-          <Row key={effect.key} effect={effect} />
+          <Row key={effect.key} effect={effect} onDecide={() => setDeciding(effect)} />
         ))}
       </ul>
+      {deciding && (
+        <ResolveDialog
+          effect={deciding}
+          onClose={() => {
+            setDeciding(undefined);
+            reload();
+          }}
+        />
+      )}
     </details>
   ) : null;
 }
 
-function Row({ effect }: { effect: Effect }) {
-  const { threadId, key, name, state, attempt, idempotencyKey, error } = effect;
+function Row({ effect, onDecide }: { effect: Effect; onDecide: () => void }) {
+  const { key, name, state, attempt, idempotencyKey, error } = effect;
   const [text, kind] = STATES[state] ?? ["unknown", "warn"];
   return (
-    <li class="family-step">
+    <li class="family-step effect">
       <Badge kind={kind}>{text}</Badge>
       <span>
         {oneLine(name || key)}
         {error && `: ${oneLine(error)}`}
         {kind === "warn" && (
           <>
-            {`. It may be done. Look in the outside world for idempotency key ${idempotencyKey}, then run this with --done or --not-done:`}
-            <Command
-              text={`tuskpoint effects resolve ${quoted(threadId)} ${quoted(key)}`}
-              what="the command"
-            />
+            {`. It may be done: look in the outside world for idempotency key ${idempotencyKey}. `}
+            <button
+              type="button"
+              onClick={onDecide}
+              aria-label={`Decide ${oneLine(name || key, 60)}`}
+            >
+              Decide
+            </button>
           </>
         )}
       </span>
