@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -30,7 +31,8 @@ PARAMETERS = {
     "checkpoint_search": "query limit? thread_id? agent_id?",
     "checkpoint_fork": "source_thread_id source_checkpoint_id new_thread_id",
     "checkpoint_rollback": "thread_id checkpoint_id expected_head?",
-    "handoff_checkpoint": "thread_id checkpoint_id to_agent? recipient?",
+    "handoff_checkpoint": "thread_id checkpoint_id to_agent? recipient? expires_in_s?",
+    "handoff_list": "to_agent? state? limit?",
     "adopt_checkpoint": "handoff_json new_thread_id",
     "verify_trail": "thread_id limit?",
     "thread_list": "agent_id? state? label? limit? after?",
@@ -110,6 +112,29 @@ async def test_the_schemas_of_results_have_every_member(server: MCPServer) -> No
         assert short.output_schema is not None
         assert long.output_schema is not None
         assert members(short.output_schema) == members(long.output_schema)
+
+
+async def test_a_member_of_results_is_described_once(server: MCPServer) -> None:
+    counts = Counter(
+        (name, description)
+        for tool in await server.list_tools()
+        for name, description in described(tool.output_schema)
+    )
+    assert counts["blob_id", "Null until the checkpoint is certified."] == 1
+    assert not [member for member, count in counts.items() if count > 1]
+
+
+def described(node: Any) -> Iterable[tuple[str, str]]:
+    """Yield the name and the description of each member that has one."""
+    if isinstance(node, list):
+        for item in node:
+            yield from described(item)
+    elif isinstance(node, dict):
+        for name, member in node.get("properties", {}).items():
+            if "description" in member:
+                yield name, member["description"]
+        for inner in node.values():
+            yield from described(inner)
 
 
 def members(schema: dict[str, Any]) -> set[str]:

@@ -99,7 +99,14 @@ async def test_the_tools_announce_parameters_schemas_and_what_they_change(call: 
             parameter for parameter in parameters if "?" not in parameter
         ]
         assert {parameter.rstrip("?") for parameter in parameters} <= set(schema["properties"])
-    beyond = {"effect_list", "thread_list", "thread_waiting", "thread_answer", "thread_history"}
+    beyond = {
+        "effect_list",
+        "handoff_list",
+        "thread_list",
+        "thread_waiting",
+        "thread_answer",
+        "thread_history",
+    }
     assert set(call.tools) == set(OLDER) | beyond
     for name, tool in call.tools.items():
         assert tool.output_schema is not None
@@ -224,6 +231,34 @@ async def test_a_recipient_is_passed_on(call: Caller) -> None:
         recipient="age12x0z6rxehdy5zxz38a36nyzln63ttr0r7s4xfdv3cdedmsthw5yqnugr22",
     )
     assert "SEALING_UNAVAILABLE" in said
+
+
+async def test_an_offer_is_found_and_adopted_once(call: Caller, client: Client) -> None:
+    thread, agent = a_thread(), f"agent-{uuid4()}"
+    saved = await call("checkpoint_save", thread_id=thread, state_json="{}", summary="s" * 600)
+    handed = {"thread_id": thread, "checkpoint_id": saved["checkpoint_id"], "to_agent": agent}
+    await call("handoff_checkpoint", **handed, expires_in_s=3600)
+    await call("handoff_checkpoint", **handed)
+    listed = await call("handoff_list", to_agent=agent, limit=1)
+    assert listed["truncated"]
+    (offer,) = listed["offers"]
+    assert offer["source"] == f"{thread}:{saved['checkpoint_id']}"
+    assert (len(offer["summary"]), offer["adopted_thread_id"]) == (500, None)
+    assert offer["expires"] > offer["created"]
+    new = f"{thread}-taken"
+    adopted = await call("adopt_checkpoint", handoff_json=offer["handoff_id"], new_thread_id=new)
+    assert (adopted["adopted_from"], adopted["new_thread_id"]) == (offer["source"], new)
+    again = {"handoff_json": offer["handoff_id"], "new_thread_id": f"{thread}-late"}
+    said = await call.refused("adopt_checkpoint", **again)
+    assert "adopt another offer of handoff_list" in said
+    (other,) = (await call("handoff_list", to_agent=agent))["offers"]
+    assert other["expires"] is None
+    (taken,) = (await call("handoff_list", to_agent=agent, state="adopted"))["offers"]
+    assert taken["adopted_thread_id"] == new
+    client.withdraw_handoff(other["handoff_id"])
+    assert (await call("handoff_list", to_agent=agent))["offers"] == []
+    unknown = {"handoff_json": str(uuid4()), "new_thread_id": "n"}
+    assert "handoff_list lists the offers" in await call.refused("adopt_checkpoint", **unknown)
 
 
 async def test_effects_are_listed(call: Caller, client: Client) -> None:

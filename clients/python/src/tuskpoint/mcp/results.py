@@ -87,10 +87,9 @@ class Checkpoints(Result):
 
     thread_id: str
     count: int
-    """Number of checkpoints in this page."""
     checkpoints: list[Entry]
     next_before: str | None
-    """Pass this as `before` for the next page; null if there are no more."""
+    """Pass this as `before` for the next page; null at the end."""
 
 
 class FromTo(Result):
@@ -111,7 +110,6 @@ class Difference(Result):
     changed: dict[str, FromTo]
     human_readable: str
     truncated: bool
-    """Whether there are more differences."""
 
 
 class Found(Result):
@@ -134,7 +132,6 @@ class SearchAnswer(Result):
     mode: str
     results: list[Found]
     truncated: bool
-    """Whether there were more results than fit."""
     warnings: list[str]
 
 
@@ -160,7 +157,7 @@ class RolledBack(Result):
     blob_id: str | None
     """Null until the checkpoint is certified."""
     rolled_back_from: str
-    """The checkpoint whose state the new one has, as "thread:checkpoint"."""
+    """The same as "thread:checkpoint"."""
 
 
 class Handoff(Result):
@@ -178,6 +175,25 @@ class Handoff(Result):
     sealed_key: str = Field(default="", exclude_if=lambda key: not key)
 
 
+class Offer(Result):
+    """A hand-off that is offered to an agent."""
+
+    handoff_id: str
+    to_agent: str
+    source: str
+    summary: str
+    created: str
+    expires: str | None
+    adopted_thread_id: str | None
+
+
+class Offers(Result):
+    """The offers of hand-offs, oldest first."""
+
+    offers: list[Offer]
+    truncated: bool
+
+
 class Adopted(Result):
     """The outcome of an adoption."""
 
@@ -185,10 +201,10 @@ class Adopted(Result):
     new_thread_id: str
     checkpoint_id: str
     blob_id: str | None
-    """The blob with the checkpoint in the new thread; null until the checkpoint is certified."""
+    """Null until the checkpoint is certified."""
     verified: bool
     signer: str
-    """Public key of the server that signed the descriptor; empty if it has no signature."""
+    """Public key that signed the descriptor; empty if it has no signature."""
 
 
 class Step(Result):
@@ -355,12 +371,10 @@ class Info(Result):
     version: str
     transport: Literal["stdio", "streamable-http"]
     target: str
-    """Address of the TuskPoint server."""
     server: TuskPointServer | None
-    """The TuskPoint server; null if it did not answer."""
+    """Null if the TuskPoint server did not answer."""
     problem: str
-    """Reason why the server did not answer, and what to do; empty if it answered."""
+    """Why the server did not answer, and what to do; empty if it answered."""
     tools: list[ToolSummary]
     connect: dict[str, Setup]
-    """Set-ups by MCP client."""
     notes: list[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from mcp_types import Tool
@@ -31,6 +31,29 @@ def concise(tool: Tool, *, has_result: bool = True) -> Tool:
         result.pop("description", None)  # the description of the tool has the same text
     update = {"input_schema": _inlined(_short(tool.input_schema)), "output_schema": result}
     return tool.model_copy(update=update)
+
+
+def described_once(tools: Iterable[Tool]) -> list[Tool]:
+    """Return tools whose results describe a member only where it is first listed."""
+    seen: set[tuple[object, str]] = set()
+    return [
+        tool
+        if tool.output_schema is None
+        else tool.model_copy(update={"output_schema": _described_once(tool.output_schema, seen)})
+        for tool in tools
+    ]
+
+
+def _described_once(schema: Schema, seen: set[tuple[object, str]]) -> Schema:
+    short = dict(schema)
+    for place, inner in _inside(short):
+        member = dict(place[inner])
+        described = (inner, member.get("description", ""))
+        if described in seen:
+            member.pop("description", None)
+        seen.add(described)
+        place[inner] = _described_once(member, seen)
+    return short
 
 
 def _short(schema: Schema) -> Schema:

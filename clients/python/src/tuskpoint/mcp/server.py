@@ -18,7 +18,7 @@ from ..aio import AsyncClient
 from ..errors import TuskPointError, Unavailable
 from .reading import moment
 from .results import Info, Result, Setup, ToolSummary, TuskPointServer
-from .schemas import concise
+from .schemas import concise, described_once
 from .tools import checkpoints, effects, lineage, threads
 
 NAME = "tuskpoint"
@@ -39,6 +39,8 @@ _HINTS: Mapping[str, str] = {
     "CHECKPOINT_NOT_FOUND": "checkpoint_list lists the checkpoints of a thread, thread_list the "
     "threads",
     "THREAD_EXISTS": "choose another new_thread_id",
+    "HANDOFF_NOT_FOUND": "handoff_list lists the offers",
+    "HANDOFF_CLOSED": "adopt another offer of handoff_list",
     "HEAD_MOVED": "another agent saved: load the latest with checkpoint_resume and decide again",
     "THREAD_DELETED": "save again without expected_head to begin a new thread of that name",
     "CREDENTIAL_INVALID": "the operator of this MCP server sets TUSKPOINT_TOKEN or "
@@ -72,6 +74,7 @@ _TOOLS: Mapping[ToolFunction, tuple[str, ToolAnnotations]] = {
     lineage.checkpoint_fork: ("Fork a checkpoint", _ADDS),
     lineage.checkpoint_rollback: ("Roll a thread back", _DECIDES),
     lineage.handoff_checkpoint: ("Hand a checkpoint off", _STORES),
+    lineage.handoff_list: ("List offered hand-offs", _READS),
     lineage.adopt_checkpoint: ("Adopt a hand-off", _ADDS),
     lineage.verify_trail: ("Verify a thread", _READS),
     threads.thread_list: ("List threads", _READS),
@@ -107,7 +110,7 @@ class _Server(MCPServer):
     async def list_tools(self) -> list[Tool]:
         """Return the tools in the form that applications get."""
         tools = await super().list_tools()
-        return [concise(tool, has_result=self.has_result_schemas) for tool in tools]
+        return described_once(concise(tool, has_result=self.has_result_schemas) for tool in tools)
 
 
 def make_server(

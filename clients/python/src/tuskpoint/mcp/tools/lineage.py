@@ -1,20 +1,36 @@
-"""Tools that fork, roll back, hand off, adopt and verify."""
+"""Tools that fork, roll back, hand off, list offers, adopt and verify."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from ..._messages.lineage.offers import OfferRecord, OfferState
 from ..._messages.lineage.verification import CheckpointVerdict
 from ...aio import AsyncClient
-from ..reading import PAGE_CHARS, page
-from ..results import Adopted, Forked, Handoff, RolledBack, Status, Step, Trail
+from ..reading import PAGE_CHARS, Limit, cut, first, moment, page
+from ..results import (
+    Adopted,
+    Forked,
+    Handoff,
+    Offer,
+    Offers,
+    RolledBack,
+    Status,
+    Step,
+    Trail,
+)
 from .checkpoints import ThreadId
 
 NewThreadId = Annotated[
     str, Field(description="A name that no thread has; empty: the server chooses.")
 ]
+
+_SUMMARY_CHARS = 500
+_HANDOFF_ID = re.compile(r"[0-9A-Fa-f-]{8,128}")
+"""The form of an ID of an offer. No JSON text of a descriptor has this form."""
 
 _STATUSES: dict[str, Status] = {
     "pass": "PASS",
@@ -75,15 +91,55 @@ async def handoff_checkpoint(
             "open the hand-off; empty: none."
         ),
     ] = "",
+    expires_in_s: Annotated[
+        float | None, Field(gt=0, description="Seconds until the offer expires. Default: never.")
+    ] = None,
 ) -> Handoff:
     """Store all that is needed to continue from a checkpoint as one blob; return its descriptor.
 
-    Another agent gives the descriptor to adopt_checkpoint, on any server with the same blob store.
+    The hand-off is offered to the agent: see handoff_list. On another server with the same blob
+    store, an agent gives the descriptor to adopt_checkpoint.
     """
     descriptor = await client.handoff(
-        thread_id, checkpoint_id, to_agent=to_agent, recipient=recipient
+        thread_id,
+        checkpoint_id,
+        to_agent=to_agent,
+        recipient=recipient,
+        expires_in_s=expires_in_s,
     )
     return Handoff(**descriptor.as_dict())
+
+
+async def handoff_list(
+    client: AsyncClient,
+    to_agent: Annotated[
+        str | None, Field(description="The agent that receives; empty: none named. Default: any.")
+    ] = None,
+    state: Annotated[OfferState, Field(description='"offered": open.')] = "offered",
+    limit: Limit = 50,
+) -> Offers:
+    """List the hand-offs that are offered to an agent, oldest first.
+
+    Give a handoff_id to adopt_checkpoint: only one agent gets it.
+    """
+    records = await first(
+        client.list_handoffs(to_agent, states=[state]), limit + 1, lambda offer: False
+    )
+    offers, truncated = page(map(_offer, records), limit, PAGE_CHARS)
+    return Offers(offers=offers, truncated=truncated)
+
+
+def _offer(record: OfferRecord) -> Offer:
+    descriptor = record.descriptor
+    return Offer(
+        handoff_id=record.handoff_id,
+        to_agent=record.to_agent,
+        source=descriptor.source if descriptor is not None else "",
+        summary=cut(descriptor.summary, _SUMMARY_CHARS) if descriptor is not None else "",
+        created=moment(record.created),
+        expires=moment(record.expires) if record.expires is not None else None,
+        adopted_thread_id=record.adopted_thread_id or None,
+    )
 
 
 async def adopt_checkpoint(
@@ -91,14 +147,19 @@ async def adopt_checkpoint(
     handoff_json: Annotated[
         str | dict[str, Any],
         Field(
-            description="The descriptor from handoff_checkpoint, unchanged: the object or its JSON "
-            "text."
+            description="A handoff_id from handoff_list; or the descriptor from "
+            "handoff_checkpoint, unchanged: the object or its JSON text."
         ),
     ],
     new_thread_id: NewThreadId,
 ) -> Adopted:
     """Start a new thread from a hand-off, once the hash of its blob is checked."""
-    adoption = await client.adopt(handoff_json, new_thread_id, durability="journaled")
+    if isinstance(handoff_json, str) and _HANDOFF_ID.fullmatch(handoff_json.strip()):
+        adoption = await client.adopt_offer(
+            handoff_json.strip(), new_thread_id, durability="journaled"
+        )
+    else:
+        adoption = await client.adopt(handoff_json, new_thread_id, durability="journaled")
     return Adopted(
         adopted_from=adoption.adopted_from,
         new_thread_id=adoption.new_thread_id,
