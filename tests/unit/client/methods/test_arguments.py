@@ -20,7 +20,7 @@ GIVEN: dict[str, Any] = {
     "retention": None,
     "searchable": True,
 }
-"""Values of required arguments that are no texts."""
+"""Values of required arguments that are not texts."""
 
 GIVEN_TO: dict[str, dict[str, Any]] = {
     "adopt": {
@@ -43,7 +43,7 @@ NOT_TEXTS = {
     "error",  # replaced and shortened, because it may be the text of any exception
     "interrupt_id",  # compared with what the server sent
 }
-"""Arguments that are no texts, or are not sent as they are."""
+"""Arguments that are not texts, or are not sent as they are."""
 
 
 def arguments() -> Iterator[Any]:
