@@ -205,9 +205,10 @@ def effect_tool(
 
     Pass the result of the SDK's decorator `tool`: `effect_tool(charge, store, thread_id)`.
 
-    If an earlier call did the work, the tool returns the recorded result. The SDK gives a tool
-    neither its session nor the ID of the call: the effect belongs to the thread, the name of the
-    tool and the digest of its arguments. So equal arguments in one thread are one effect.
+    If an earlier call did the work, the tool returns the recorded result. The SDK gives the handler
+    of a tool neither its session nor the ID of the call, which only hooks get: the effect belongs
+    to the thread, the name of the tool and the digest of its arguments. So equal arguments in one
+    thread are one effect.
     The handler gets the key to send to the outside world as the argument `idempotency_key`,
     which the model does not see. It raises `tuskpoint.effects.NotDone` or `Refused` if the work was
     certainly not done; after any other exception the effect is unknown. Results are returned as

@@ -20,9 +20,10 @@ def effect_tool(
 
     Pass the result as a tool: `Agent(..., tools=[effect_tool(charge, provider)])`.
 
-    If an earlier call did the work, the tool returns the recorded result. The framework does not
-    give a tool the ID of its call: the effect belongs to the thread, the name of the function and
-    the digest of its arguments. So equal arguments in one session are one effect. The function gets
+    If an earlier call did the work, the tool returns the recorded result. The framework gives a
+    tool the ID of its call only if the agent has a function middleware: the effect belongs to the
+    thread, the name of the function and the digest of its arguments, whether or not there is a
+    middleware. So equal arguments in one session are one effect. The function gets
     the key to send to the outside world if it has a parameter `idempotency_key`, which the model
     does not see. It raises `tuskpoint.effects.NotDone` or `Refused` if the work was certainly not
     done; after any other exception the effect is unknown. Results are returned as JSON can express
