@@ -204,7 +204,7 @@ class Coordination:
         self, server: Server, handoff_id: str, request_id: str, target: str
     ) -> SaveOutcome:
         """Adopt an offer as the service does."""
-        offer, first = await server.lineage.offered(TENANT, handoff_id, target, request_id)
+        offer, first, _ = await server.lineage.offered(TENANT, handoff_id, target, request_id)
         if first is not None:
             return first
         assert offer is not None
