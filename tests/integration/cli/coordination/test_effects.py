@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import shlex
 from pathlib import Path
@@ -114,3 +115,15 @@ def test_changed_code_runs_against_recorded_effects(
     assert run(target, "replay-with", "nowhere:graph", "replayed").code == Exit.USAGE
     with Client(target) as client:
         assert len([*client.list_effects("replayed")]) == 1
+
+
+def test_a_verification_names_effects_and_threads_without_checkpoints(target: str) -> None:
+    shown = run(target, "verify", "--all", THREAD)
+    name = f"effect {hashlib.sha256(b'charge:1').hexdigest()[:16]}"
+    assert name in shown.out
+    verdicts = run(target, "verify", THREAD, "--json").lines[:-1]
+    assert {verdict["is_effect"] for verdict in verdicts} == {True}
+    with Client(target) as client:
+        client.acquire_lease("leased", owner="me")
+    empty = run(target, "verify", "leased")
+    assert (empty.code, "has no checkpoints to verify" in empty.errors) == (Exit.REFUSED, True)

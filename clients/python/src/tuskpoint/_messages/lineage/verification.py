@@ -17,15 +17,16 @@ _VERDICTS: dict[int, VerdictName] = {
     threads.VERDICT_UNVERIFIED: "unverified",
     threads.VERDICT_RETRACTED: "retracted",
 }
+_EFFECTS = "$effects/"  # and the thread: the thread of a verdict on an effect
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointVerdict:
-    """The result of reading a stored checkpoint back.
+    """The result of reading a stored checkpoint or effect back.
 
     Attributes:
         checkpoint_ns: The namespace.
-        checkpoint_id: The checkpoint.
+        checkpoint_id: The checkpoint; of an effect, the SHA-256 of its key as lowercase hex.
         verdict: "pass" (the stored bytes have the recorded hash), "fail" (they do not, or are
             missing), "unverified" (its last change is not certified) or "retracted" (the checkpoint
             was deleted).
@@ -34,6 +35,7 @@ class CheckpointVerdict:
         actual_sha256: SHA-256 of the bytes that were read, as lowercase hex; empty if there were no
             bytes.
         detail: Reason of a failure, for people.
+        is_effect: Whether an effect of the thread was read, and not a checkpoint.
     """
 
     checkpoint_ns: str
@@ -42,6 +44,7 @@ class CheckpointVerdict:
     location: Location | None
     actual_sha256: str
     detail: str
+    is_effect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +130,5 @@ def _verdict(message: threads.CheckpointVerdict) -> CheckpointVerdict:
         location_of(message.location) if message.HasField("location") else None,
         message.actual_sha256.hex(),
         message.detail,
+        message.ref.thread_id.startswith(_EFFECTS),
     )

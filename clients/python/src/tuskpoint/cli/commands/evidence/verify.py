@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ...._messages.lineage.verification import CheckpointVerdict, Verification
 
+_EFFECT_DIGITS = 16  # digits of the SHA-256 of an effect's key that are shown
 _STYLES = {"pass": "green", "fail": "bold red", "unverified": "yellow", "retracted": "dim"}
 _MEANINGS = {
     "pass": "the stored bytes have the recorded hash",
@@ -73,7 +74,7 @@ def _print(cli: Session, verdicts: list[CheckpointVerdict], outcome: Verificatio
             (
                 (
                     cli.out.styled(verdict.verdict, _STYLES[verdict.verdict]),
-                    short_id(verdict.checkpoint_id),
+                    _named(verdict),
                     "" if verdict.location is None else size(verdict.location.size),
                     "" if verdict.location is None else verdict.location.sha256[:16],
                     plain(verdict.detail),
@@ -98,6 +99,12 @@ def _print(cli: Session, verdicts: list[CheckpointVerdict], outcome: Verificatio
         cli.out.say(cli.out.styled(f"journal: {plain(detail)}", _STYLES["fail"]))
 
 
+def _named(verdict: CheckpointVerdict) -> str:
+    if verdict.is_effect:
+        return f"effect {verdict.checkpoint_id[:_EFFECT_DIGITS]}"
+    return short_id(verdict.checkpoint_id)
+
+
 def _failure(thread_id: str, outcome: Verification) -> CommandError:
     name = f"thread '{plain(thread_id)}'"
     if outcome.journal_details:
@@ -118,6 +125,9 @@ def _failure(thread_id: str, outcome: Verification) -> CommandError:
             f"{counted(outcome.failed, 'checkpoint')} of {name} failed",
             "do not continue from these; `tuskpoint verify --all THREAD` shows which are sound",
         )
+    if not outcome.unverified:
+        advice = "save a checkpoint first"
+        return CommandError(Exit.REFUSED, f"{name} has no checkpoints to verify", advice)
     return CommandError(
         Exit.REFUSED, f"nothing of {name} is certified yet", "`tuskpoint flush` certifies it"
     )
