@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import psycopg
 from agmi.adapters.base import MemoryAdapter, Record
 
+from tests.attacks.journal_edits.edited_journal import SKIP_TRIGGERS
 from tests.kit.databases import journal_of
 from tests.kit.servers.processes import ServerEndedError, ServerProcess
 from tuskpoint import Client, DataLoss
@@ -110,6 +111,7 @@ class TuskPointAdapter(MemoryAdapter):  # type: ignore[misc] # the package has n
     def _run(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         if self._url:
             with psycopg.connect(self._url) as connection:
+                connection.execute(SKIP_TRIGGERS)
                 cursor = connection.execute(query.replace("?", "%s").encode(), values)
                 return cursor.fetchall() if cursor.description else []
         with closing(sqlite3.connect(self._folder / "data" / "journal.db")) as file, file:
