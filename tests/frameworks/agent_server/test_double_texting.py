@@ -114,6 +114,15 @@ async def test_another_server_cannot_change_the_state_during_a_run(
     assert said(client, thread_id) == ["work"]
 
 
+async def test_a_run_without_a_thread_takes_no_lease(
+    server: LangGraphClient, client: Client
+) -> None:
+    before = {thread.thread_id for thread in client.threads()}
+    result = cast(dict[str, Any], await server.runs.wait(None, "driven", input=saying("hello")))
+    assert result["said"] == ["hello"]
+    assert {thread.thread_id for thread in client.threads()} <= before
+
+
 def saying(text: str) -> dict[str, Any]:
     """Return the input of a run."""
     return {"said": [text]}

@@ -71,7 +71,9 @@ export abstract class Lineages extends Threads {
       durability: durability(options.durability),
       leaseId: this.calls.leases.of(threadId) ?? "",
     };
-    const appended = await this.raw.threads.rollbackThread(request, callOf(options));
+    const appended = await this.calls.change(
+      this.raw.threads.rollbackThread(request, callOf(options)),
+    );
     this.memory.forget(threadId);
     return {
       threadId: appended.ref?.threadId ?? "",

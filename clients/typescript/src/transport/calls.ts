@@ -130,7 +130,7 @@ export class Calls {
   ): Promise<SaveCheckpointResponse> {
     const value = create(SaveCheckpointRequestSchema, request);
     value.leaseId ||= this.leases.of(value.checkpoint?.ref?.threadId ?? "") ?? "";
-    const answer = await this.#change(this.connection.exchange({ case: "save", value }, options));
+    const answer = await this.change(this.connection.exchange({ case: "save", value }, options));
     this.#values.addSaved(value, answer.ref?.checkpointId ?? "");
     return this.#checked(answer, value.durability);
   }
@@ -168,7 +168,7 @@ export class Calls {
   ): Promise<SaveWritesResponse> {
     const value = create(SaveWritesRequestSchema, request);
     value.leaseId ||= this.leases.of(value.ref?.threadId ?? "") ?? "";
-    const answer = await this.#change(this.connection.exchange({ case: "writes", value }, options));
+    const answer = await this.change(this.connection.exchange({ case: "writes", value }, options));
     this.#values.addWritten(value);
     return this.#checked(answer, value.durability);
   }
@@ -199,7 +199,7 @@ export class Calls {
   }
 
   /** Wait for a change of a thread, and note if its lease was lost. */
-  async #change<Answer>(answer: Promise<Answer>): Promise<Answer> {
+  async change<Answer>(answer: Promise<Answer>): Promise<Answer> {
     try {
       return await answer;
     } catch (error) {

@@ -64,6 +64,12 @@ test("a refused save tells the driver that it was taken over", async () => {
     await other.releaseLease(taken);
   });
   await work;
+  const effects = client.withLease("v", { ttlMs: 3_600_000 }, async (_, lost) => {
+    await other.acquireLease("v", { onBusy: "take_over" });
+    await expect(client.beginEffect("v", "mail")).rejects.toBeInstanceOf(LeaseLost);
+    expect(lost.reason).toBeInstanceOf(LeaseLost);
+  });
+  await effects;
 });
 
 test("a client drives the thread of the lease in its environment", async () => {

@@ -56,7 +56,8 @@ export async function begin(
   const call = callOf(options);
   const leaseId = options.leaseId ?? calls.leases.of(threadId);
   const request = beginning(threadId, key, { ...options, leaseId });
-  const { effect, run } = await calls.connection.raw.effects.beginEffect(request, call);
+  const answer = calls.connection.raw.effects.beginEffect(request, call);
+  const { effect, run } = await calls.change(answer);
   return effectRecord(effect, run);
 }
 
