@@ -1,7 +1,12 @@
 /** Plugins that make the generated contract and its runtime smaller. */
+import { createHash } from "node:crypto";
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { base64Decode, base64Encode } from "@bufbuild/protobuf/wire";
-import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
+import {
+  type DescriptorProto,
+  type EnumDescriptorProto,
+  FileDescriptorProtoSchema,
+} from "@bufbuild/protobuf/wkt";
 import type { Plugin } from "vite";
 
 /**
@@ -85,6 +90,33 @@ const UNUSED: Record<string, RegExp> = {
   thread_service_pb: /^(DeleteRuns|PreviewRetention|Retention|EraseThreads)/,
 };
 
+const names = new Map<string, string>();
+
+/** Return a short name: nothing but other descriptors asks for the names of messages and enums. */
+function shortName(name: string): string {
+  const short = createHash("sha256").update(name).digest("base64url").slice(0, 3);
+  if ((names.get(short) ?? name) !== name) {
+    throw new Error(`${name} and ${names.get(short)} have one short name: take more characters`);
+  }
+  names.set(short, name);
+  return short;
+}
+
+/** Return a reference to a message or an enum, by its short name if it is of the contract. */
+function withShortName(type: string): string {
+  return type.replace(/^\.tuskpoint\.v1\.(\w+)/, (_, name) => `.${shortName(name)}`);
+}
+
+/** Give a message or an enum its short name, and its fields the short names of their types. */
+function shorten(described: DescriptorProto | EnumDescriptorProto): void {
+  described.name = shortName(described.name);
+  if ("field" in described) {
+    for (const field of [described, ...described.nestedType].flatMap((message) => message.field)) {
+      field.typeName = withShortName(field.typeName);
+    }
+  }
+}
+
 /** Leaves the content of unused messages, unused calls and the values of enums out of the descriptors. */
 export const usedMessagesOnly: Plugin = {
   name: "used-messages-only",
@@ -110,6 +142,18 @@ export const usedMessagesOnly: Plugin = {
       }
       for (const numbers of file.enumType) {
         numbers.value = numbers.value.slice(0, 1); // the generated code has the names and numbers
+      }
+      if (file.package === "tuskpoint.v1") {
+        file.package = ""; // each reference would repeat it; only services need it, in addresses
+        for (const service of file.service) {
+          service.name = `tuskpoint.v1.${service.name}`;
+        }
+        file.messageType.forEach(shorten);
+        file.enumType.forEach(shorten);
+        for (const method of file.service.flatMap((service) => service.method)) {
+          method.inputType = withShortName(method.inputType);
+          method.outputType = withShortName(method.outputType);
+        }
       }
       const used = base64Encode(toBinary(FileDescriptorProtoSchema, file), "std_raw");
       return { code: code.replace(whole, `fileDesc("${used}"`), map: null };
