@@ -129,9 +129,9 @@ soak-effects: setup ## kill agents that do effects, on each database, and then s
 	    $(PY) -m pytest -q -s tests/crash/effects $(ARGS)
 
 .PHONY: models
-models: setup ## run the models of the journal on each database (EXAMPLES=100)
+models: setup ## run models of the journal, and runs that are killed, on each database (EXAMPLES=100)
 	TUSKPOINT_EXAMPLES=$(or $(EXAMPLES),100) \
-	    $(PY) -m pytest -q -k model --timeout 3600 tests/contract $(ARGS)
+	    $(PY) -m pytest -q -k 'model or obligations' --timeout 3600 tests/contract $(ARGS)
 
 .PHONY: simulate
 simulate: setup ## run simulated schedules of faults and crashes (SEED=1 SCHEDULES=2000)
