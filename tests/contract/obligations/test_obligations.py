@@ -16,6 +16,7 @@ import itertools
 import os
 import random
 import secrets
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -359,30 +360,32 @@ async def race(journal: Journal, thread: Thread, source: random.Random, way: str
     return [reason for reason in (await paused, *others) if reason is not None]
 
 
-async def test_recovery_determinism(database: str, tmp_path: Path, clock: Clock) -> None:
+async def test_recovery_determinism(database: str) -> None:
     """What a recovery brings back depends on the certified changes alone: two recoveries are equal,
     and an agent that resumes from either runs the same tasks and comes to the same end. No task
     whose result was certified runs again, and no effect is done twice, even if its record was
     lost."""
-    for number, source in enumerate(histories("recovery", database, 6)):
-        plan = make_plan(source, Kind.EFFECT, Kind.EFFECT, *(3 * [Kind.PLAIN]))
-        thread = Thread("t", plan, Outside())
-        async with house(directory(tmp_path, number, "first"), MemoryStore(), clock) as home:
-            certified = await work(home, thread, source)
-            catalog = await newest(home)
-            ends = []
-            for name in ("second", "third"):
-                folder = directory(tmp_path, number, name)
-                await recover(folder, home.store, catalog, clock)
-                async with house(folder, home.store, Clock()) as again:
-                    ends.append(await resumed(again, thread, certified))
-            assert ends[0] == ends[1]
+    for source in histories("recovery", database, 6):
+        with tempfile.TemporaryDirectory() as directory:
+            one, other = await recovered_twice(Path(directory), source)
+            assert one == other
 
 
-def directory(tmp_path: Path, number: int, name: str) -> Path:
-    made = tmp_path / f"{number} {name}"
-    made.mkdir()
-    return made
+async def recovered_twice(directory: Path, source: random.Random) -> list[object]:
+    """Run a thread, recover its journal twice, and resume each; return all that can differ."""
+    plan = make_plan(source, Kind.EFFECT, Kind.EFFECT, *(3 * [Kind.PLAIN]))
+    thread, clock, ends = Thread("t", plan, Outside()), Clock(), list[object]()
+    folders = [directory / name for name in ("first", "second", "third")]
+    for folder in folders:
+        folder.mkdir()
+    async with house(folders[0], MemoryStore(), clock) as home:
+        certified = await work(home, thread, source)
+        catalog = await newest(home)
+        for folder in folders[1:]:
+            await recover(folder, home.store, catalog, clock)
+            async with house(folder, home.store, Clock()) as again:
+                ends.append(await resumed(again, thread, certified))
+    return ends
 
 
 def process_of(home: House, thread: Thread, source: random.Random, kills: float = 0.0) -> Process:
