@@ -20,7 +20,8 @@ MORE_BYTES = 64 << 20
 MORE_SHARE = 0.2
 # Page caches of SQLite's connections; they fill as the journal grows.
 PAGE_CACHE_BYTES = 4 * (32 << 20)
-MORE_DESCRIPTORS = 16
+# 40 connections to the blob store, which the server keeps for the next requests, and some files.
+MORE_DESCRIPTORS = 40 + 16
 POLL_SECONDS = 0.1
 
 
