@@ -57,10 +57,10 @@ export function Tabs({ reference, asked, shown, whole, thread, changed }: TabsPr
             aria-current={name === open ? "true" : undefined}
           >
             {TITLES[name]}
-            {name === "changes" && changed !== undefined && changed > 0 && (
+            {name === "changes" && (
               <>
                 {" "}
-                <span class="tab-count">{count(changed)}</span>
+                <span class="tab-count">{changed ? count(changed) : ""}</span>
               </>
             )}
           </a>
