@@ -123,11 +123,6 @@ test-deploy: setup ## run the checks of the deployments, with tools that are bui
 kills-many: setup ## kill servers that share a journal in PostgreSQL (TUSKPOINT_KILLS=100)
 	$(PY) -m pytest -q -s -m crash tests/many $(ARGS)
 
-.PHONY: soak-effects
-soak-effects: setup ## kill agents that do effects, on each database, and then servers too (KILLS=1000)
-	TUSKPOINT_EFFECT_KILLS=$(or $(KILLS),1000) TUSKPOINT_EFFECT_FLEET=1 \
-	    $(PY) -m pytest -q -s tests/crash/effects $(ARGS)
-
 .PHONY: models
 models: setup ## run models of the journal, and runs that are killed, on each database (EXAMPLES=100)
 	TUSKPOINT_EXAMPLES=$(or $(EXAMPLES),100) \
@@ -146,7 +141,7 @@ fuzz: setup ## fuzz the parsers of stored and received bytes (FUZZ_SECONDS=60 fo
 	    $(if $(TARGET),--target $(TARGET)) $(if $(INPUT),--input $(INPUT))
 
 .PHONY: soak
-soak: soak-calls soak-agents soak-crashes soak-idle ## all that takes hours: the next four
+soak: soak-calls soak-agents soak-crashes soak-effects soak-idle ## all that takes hours: the next five
 
 .PHONY: soak-calls
 soak-calls: setup ## send 100,000 generated calls (CALLS=100000)
@@ -164,6 +159,11 @@ soak-crashes: setup ## run the crash and slow tests in a loop (ROUNDS=20)
 	    TUSKPOINT_KILLS=40 TUSKPOINT_SIMULATION_SCHEDULES=600 \
 	        $(PY) -m pytest -q -m 'crash or slow' $(ARGS); \
 	done
+
+.PHONY: soak-effects
+soak-effects: setup ## kill agents that do effects, on each database, and then servers too (KILLS=1000)
+	TUSKPOINT_EFFECT_KILLS=$(or $(KILLS),1000) TUSKPOINT_EFFECT_FLEET=1 \
+	    $(PY) -m pytest -q -s tests/crash/effects $(ARGS)
 
 .PHONY: soak-idle
 soak-idle: setup node-modules ## let an idle client of each language ping for five minutes (IDLE_SECONDS=300)
