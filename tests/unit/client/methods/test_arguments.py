@@ -83,3 +83,7 @@ def test_a_text_that_cannot_be_sent_is_refused(client: Client, name: str, argume
         call(client, name, argument, "half \ud800")
     with pytest.raises(InvalidType, match=argument):
         call(client, name, argument, UUID(int=1))
+    annotation = inspect.signature(getattr(Client, name)).parameters[argument].annotation
+    if "None" not in str(annotation):
+        with pytest.raises(InvalidType, match=argument):
+            call(client, name, argument, None)

@@ -112,7 +112,17 @@ def check_text(what: str, text: object) -> None:
 
 
 def check_texts(**texts: object) -> None:
-    """Check that arguments are texts that can be sent; `None` stands for no text.
+    """Check that arguments are texts that can be sent.
+
+    Raises:
+        InvalidRequest: An argument is not such a text. The message has its name.
+    """
+    for what, text in texts.items():
+        check_text(what, text)
+
+
+def check_given_texts(**texts: object) -> None:
+    """Check that arguments are texts that can be sent, or `None` for no text.
 
     Raises:
         InvalidRequest: An argument is not such a text. The message has its name.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from ..v1 import history_service_pb2 as history
-from .arguments import check_texts, invalid_field, wrong_type
+from .arguments import check_given_texts, check_texts, invalid_field, wrong_type
 from .records import CheckpointRecord, SourceName, ViewName, checkpoint_record, moment
 from .requests import choice, source, view
 
@@ -107,10 +107,10 @@ def replaying(
     """Return the request of a replay; see `Client.replay`."""
     check_texts(
         thread_id=thread_id,
-        checkpoint_ns=checkpoint_ns,
         from_checkpoint_id=from_checkpoint_id,
         to_checkpoint_id=to_checkpoint_id,
     )
+    check_given_texts(checkpoint_ns=checkpoint_ns)
     return history.ReplayThreadRequest(
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,

@@ -11,7 +11,7 @@ from ..v1 import checkpoint_pb2 as checkpoint
 from ..v1 import thread_service_pb2 as threads
 from ..v1.checkpoint_service_pb2 import ListCheckpointsRequest, SetLabelRequest
 from .arguments import (
-    check_text,
+    check_given_texts,
     check_texts,
     checked_texts,
     encode_json,
@@ -105,12 +105,8 @@ def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkp
     Raises:
         InvalidRequest: A part is not a string, or cannot be sent.
     """
-    for name, text in (
-        ("thread_id", thread_id),
-        ("checkpoint_ns", checkpoint_ns),
-        ("checkpoint_id", checkpoint_id or ""),
-    ):
-        check_text(name, text)
+    check_texts(thread_id=thread_id, checkpoint_ns=checkpoint_ns)
+    check_given_texts(checkpoint_id=checkpoint_id)
     return checkpoint.CheckpointRef(
         thread_id=thread_id, checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id or ""
     )
@@ -204,13 +200,8 @@ def listing(
     """Return the request of a listing; see `Client.list`."""
     if limit is not None and limit < 0:
         raise invalid_field("limit", f"it must be 0 or more, not {limit}")
-    check_texts(
-        thread_id=thread_id,
-        checkpoint_ns=checkpoint_ns,
-        checkpoint_id=checkpoint_id,
-        before=before,
-        label=label,
-    )
+    check_texts(checkpoint_id=checkpoint_id, before=before, label=label)
+    check_given_texts(thread_id=thread_id, checkpoint_ns=checkpoint_ns)
     return ListCheckpointsRequest(
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,

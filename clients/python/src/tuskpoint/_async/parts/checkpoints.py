@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from ..._messages import requests
-from ..._messages.arguments import Vector, components, encode_state
+from ..._messages.arguments import Vector, check_texts, components, encode_state
 from ..._messages.checkpoints.saving import Draft
 from ..._messages.history import replaying
 from ..._messages.records import (
@@ -201,6 +201,7 @@ class AsyncCheckpoints(AsyncPart):
             checkpoint_ns: The namespace.
             full: Whether to load state and pending writes too.
         """
+        check_texts(checkpoint_ns=checkpoint_ns)
         request = replaying(thread_id, checkpoint_ns, "", "", "full" if full else "entry", "any")
         try:
             async with aclosing(self._calls.replay_thread(request)) as checkpoints:

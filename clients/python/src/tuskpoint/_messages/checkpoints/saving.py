@@ -19,7 +19,7 @@ from ...v1.checkpoint_pb2 import (
 )
 from ...v1.checkpoint_service_pb2 import SaveCheckpointRequest
 from ...v1.value_pb2 import Channel, Value, Version
-from ..arguments import check_texts, invalid_field
+from ..arguments import check_given_texts, check_texts, invalid_field
 from .ids import new_checkpoint_id
 
 _STATE_LAYOUT = 4  # the layout that LangGraph 1.x writes, and reads without migration
@@ -134,12 +134,14 @@ def check_draft(draft: Draft) -> None:
     check_texts(
         thread_id=draft.thread_id,
         checkpoint_ns=draft.checkpoint_ns,
-        checkpoint_id=draft.checkpoint_id,
-        parent=draft.parent,
-        expected_head=draft.expected_head,
         summary=draft.summary,
         label=draft.label,
         agent_id=draft.agent_id,
+    )
+    check_given_texts(
+        checkpoint_id=draft.checkpoint_id,
+        parent=draft.parent,
+        expected_head=draft.expected_head,
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from ...v1 import thread_service_pb2 as threads
-from ..arguments import check_texts
+from ..arguments import check_given_texts, check_texts
 from ..records import DurabilityName, Reference, moment, reference_of
 from ..requests import choice, durability, ref
 
@@ -101,7 +101,7 @@ def forking(
     Raises:
         InvalidRequest: `effects` is unknown, or a text cannot be sent.
     """
-    check_texts(new_thread_id=new_thread_id)
+    check_given_texts(new_thread_id=new_thread_id)
     return threads.ForkThreadRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
         new_thread_id=new_thread_id or "",
@@ -123,7 +123,8 @@ def rolling_back(
     safe: DurabilityName,
 ) -> threads.RollbackThreadRequest:
     """Return the request that rolls a thread back."""
-    check_texts(expected_head=expected_head)
+    check_texts(checkpoint_id=checkpoint_id)
+    check_given_texts(expected_head=expected_head)
     return threads.RollbackThreadRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
         expected_head=expected_head,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...v1 import thread_service_pb2 as threads
-from ..arguments import check_texts, invalid_field
+from ..arguments import check_given_texts, check_texts, invalid_field
 from ..requests import ref
 
 ChangeName = Literal["added", "removed", "changed"]
@@ -64,11 +64,8 @@ def comparing(
     """
     if max_changes < 0:
         raise invalid_field("max_changes", f"it must be 0 or more, not {max_changes}")
-    check_texts(
-        from_checkpoint_id=from_checkpoint_id,
-        to_checkpoint_id=to_checkpoint_id,
-        to_thread_id=to_thread_id,
-    )
+    check_texts(from_checkpoint_id=from_checkpoint_id)
+    check_given_texts(to_checkpoint_id=to_checkpoint_id, to_thread_id=to_thread_id)
     request = threads.DiffCheckpointsRequest(
         to=ref(to_thread_id or thread_id, checkpoint_ns, to_checkpoint_id), max_changes=max_changes
     )

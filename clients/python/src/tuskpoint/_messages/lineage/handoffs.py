@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ...errors import InvalidDescriptor, ServerError
 from ...v1 import handoff_service_pb2 as handoffs
-from ..arguments import check_texts, checked_texts, invalid_field, is_unicode
+from ..arguments import check_given_texts, checked_texts, invalid_field, is_unicode
 from ..records import DurabilityName
 from ..requests import durability, ref
 
@@ -176,7 +176,7 @@ def handing_off(
     Raises:
         InvalidRequest: `expires_in_s` is not above 0, or a text cannot be sent.
     """
-    check_texts(to_agent=to_agent, recipient=recipient)
+    check_given_texts(to_agent=to_agent, recipient=recipient)
     request = handoffs.CreateHandoffRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
         to_agent=to_agent or "",
@@ -223,7 +223,7 @@ def adopting(
         InvalidDescriptor: See `read_descriptor`.
         InvalidRequest: A text cannot be sent.
     """
-    check_texts(new_thread_id=new_thread_id)
+    check_given_texts(new_thread_id=new_thread_id)
     return handoffs.AdoptHandoffRequest(
         descriptor=handoffs.HandoffDescriptor(**read_descriptor(descriptor).as_dict()),
         new_thread_id=new_thread_id or "",

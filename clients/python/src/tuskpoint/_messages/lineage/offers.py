@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from ...v1 import handoff_service_pb2 as handoffs
-from ..arguments import check_texts, checked_texts, invalid_field
+from ..arguments import check_given_texts, check_texts, checked_texts, invalid_field
 from ..records import DurabilityName, moment
 from ..requests import choice, durability
 from .handoffs import Descriptor, read_descriptor
@@ -89,7 +89,8 @@ def listing_offers(
     Raises:
         InvalidRequest: A state is unknown, or a text cannot be sent.
     """
-    check_texts(to_agent=to_agent, thread_id=thread_id)
+    check_texts(thread_id=thread_id)
+    check_given_texts(to_agent=to_agent)
     return handoffs.ListHandoffsRequest(
         to_agent=to_agent, thread_id=thread_id, states=_numbers(states)
     )
@@ -131,7 +132,8 @@ def adopting_offer(
     Raises:
         InvalidRequest: The ID is empty: the server would ask for a descriptor.
     """
-    check_texts(handoff_id=handoff_id, new_thread_id=new_thread_id, request_id=request_id)
+    check_texts(handoff_id=handoff_id, request_id=request_id)
+    check_given_texts(new_thread_id=new_thread_id)
     if not handoff_id:
         raise invalid_field("handoff_id", "it must not be empty")
     return handoffs.AdoptHandoffRequest(

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from ..._messages import requests
-from ..._messages.arguments import Vector, components, encode_state
+from ..._messages.arguments import Vector, check_texts, components, encode_state
 from ..._messages.checkpoints.saving import Draft
 from ..._messages.history import replaying
 from ..._messages.records import (
@@ -202,6 +202,7 @@ class SyncCheckpoints(SyncPart):
             checkpoint_ns: The namespace.
             full: Whether to load state and pending writes too.
         """
+        check_texts(checkpoint_ns=checkpoint_ns)
         request = replaying(thread_id, checkpoint_ns, "", "", "full" if full else "entry", "any")
         try:
             with closing(self._calls.replay_thread(request)) as checkpoints:
