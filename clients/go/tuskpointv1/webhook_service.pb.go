@@ -39,8 +39,8 @@ const (
 	// A checkpoint of a thread was handed off, and an agent may adopt the offer.
 	// Type `handoff.offered`.
 	WebhookEvent_WEBHOOK_EVENT_HANDOFF_OFFERED WebhookEvent = 4
-	// An attempt of an effect began and did not report, and its time is over, or
-	// it reported that it does not know. Type `effect.unknown`.
+	// An attempt of an effect began and did not report, and its time or its lease
+	// has ended, or it reported that it does not know. Type `effect.unknown`.
 	WebhookEvent_WEBHOOK_EVENT_EFFECT_UNKNOWN WebhookEvent = 5
 	// A caller ended the lease of another caller that drove a thread. Type
 	// `lease.taken_over`.

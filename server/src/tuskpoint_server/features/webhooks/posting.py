@@ -188,7 +188,7 @@ class WebhookPoster:
             names = (delivery.tenant, delivery.thread_id, delivery.checkpoint_id)
             shown = await self._effects.get(*names)
             effect = shown.record
-            # A later attempt, or a report that its outcome is unknown, has an event of its own.
+            # A later attempt, or a report that its outcome is unknown, makes another event.
             is_latest = delivery.created_us >= (effect.end_us or effect.attempt_us)
             if not is_latest or shown.state in (EffectState.DONE, EffectState.FAILED):
                 return None

@@ -426,8 +426,8 @@ export enum WebhookEvent {
   HANDOFF_OFFERED = 4,
 
   /**
-   * An attempt of an effect began and did not report, and its time is over, or
-   * it reported that it does not know. Type `effect.unknown`.
+   * An attempt of an effect began and did not report, and its time or its lease
+   * has ended, or it reported that it does not know. Type `effect.unknown`.
    *
    * @generated from enum value: WEBHOOK_EVENT_EFFECT_UNKNOWN = 5;
    */
