@@ -146,7 +146,10 @@ class Server:
         self.shadow.follow()
         self.believe(self.model.doubtful)
         self.model.doubtful.clear()
-        now_us = lambda: clock_us() + self.skew_us  # noqa: E731
+
+        def now_us() -> int:
+            return clock_us() + self.skew_us
+
         self.database = MemoryDatabase(self.disk.journal, now_us, self.rng, life, journal)
         self.database.on_commit = lambda changed: self.shadow.follow(
             name for tenant, name in sorted(changed) if tenant == TENANT
