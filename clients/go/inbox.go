@@ -128,7 +128,7 @@ func (c *Client) AdoptOffer(
 }
 
 // WithdrawHandoff withdraws an open offer, so that nobody adopts the offer, and returns the offer.
-// Whoever has the descriptor can still adopt by the descriptor.
+// An agent that has the descriptor can still adopt with it.
 //
 // Errors: [ErrNotFound] if the offer does not exist, or was removed with its thread, and
 // [ErrPreconditionFailed] if the offer was adopted, or has expired.

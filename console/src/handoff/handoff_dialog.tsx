@@ -83,8 +83,8 @@ function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
     >
       <p>
         Stores {named(checkpoint)} as one blob, with everything needed to continue, and offers it in
-        the inbox of the agent. Whoever has the descriptor of the blob and uses the same blob store
-        can adopt the checkpoint, too. This thread does not change.
+        the inbox of the agent. An agent that has the descriptor and uses the same blob store can
+        adopt the checkpoint, too. This thread does not change.
       </p>
       <TextField
         label="To agent"

@@ -33,10 +33,12 @@ export function WithdrawDialog({ offer, onClose }: WithdrawDialogProps) {
     >
       <p>
         Withdraws {what}
-        {toAgent && ` to “${oneLine(toAgent, 60)}”`}: no agent adopts it from the inbox any more.
+        {toAgent && ` to “${oneLine(toAgent, 60)}”`}: no agent can adopt it from the inbox then.
         This cannot be undone; hand the checkpoint off again instead.
       </p>
-      <p class="hint">The descriptor stays valid: whoever has it can still adopt by it.</p>
+      <p class="hint">
+        The descriptor stays valid: an agent that has the descriptor can still adopt with it.
+      </p>
       <Advanced durability={durability} onChange={setDurability} />
     </Ask>
   );

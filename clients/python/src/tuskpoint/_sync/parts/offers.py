@@ -145,7 +145,7 @@ class SyncOffers(SyncPart):
     ) -> SyncOffer:
         """Withdraw an open offer, so that nobody adopts it; return the offer.
 
-        Whoever has the descriptor can still adopt by the descriptor. The call is idempotent.
+        An agent that has the descriptor can still adopt with it. The call is idempotent.
 
         Args:
             handoff_id: The offer.
