@@ -248,7 +248,7 @@ async def test_an_offer_is_found_and_adopted_once(call: Caller, client: Client) 
     new = f"{thread}-taken"
     adopted = await call("adopt_checkpoint", handoff_json=offer["handoff_id"], new_thread_id=new)
     assert (adopted["adopted_from"], adopted["new_thread_id"]) == (offer["source"], new)
-    again = {"handoff_json": offer["handoff_id"], "new_thread_id": f"{thread}-late"}
+    again = {"handoff_json": offer, "new_thread_id": f"{thread}-late"}
     said = await call.refused("adopt_checkpoint", **again)
     assert "adopt another offer of handoff_list" in said
     (other,) = (await call("handoff_list", to_agent=agent))["offers"]
@@ -259,6 +259,11 @@ async def test_an_offer_is_found_and_adopted_once(call: Caller, client: Client) 
     assert (await call("handoff_list", to_agent=agent))["offers"] == []
     unknown = {"handoff_json": str(uuid4()), "new_thread_id": "n"}
     assert "handoff_list lists the offers" in await call.refused("adopt_checkpoint", **unknown)
+    client.handoff(thread, to_agent=agent)
+    (entry,) = (await call("handoff_list", to_agent=agent))["offers"]
+    new = f"{thread}-entry"
+    adopted = await call("adopt_checkpoint", handoff_json=entry, new_thread_id=new)
+    assert (adopted["adopted_from"], adopted["new_thread_id"]) == (entry["source"], new)
 
 
 async def test_effects_are_listed(call: Caller, client: Client) -> None:

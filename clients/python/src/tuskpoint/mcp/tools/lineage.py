@@ -154,10 +154,8 @@ async def adopt_checkpoint(
     new_thread_id: NewThreadId,
 ) -> Adopted:
     """Start a new thread from a hand-off, once the hash of its blob is checked."""
-    if isinstance(handoff_json, str) and _HANDOFF_ID.fullmatch(handoff_json.strip()):
-        adoption = await client.adopt_offer(
-            handoff_json.strip(), new_thread_id, durability="journaled"
-        )
+    if handoff_id := _handoff_id(handoff_json):
+        adoption = await client.adopt_offer(handoff_id, new_thread_id, durability="journaled")
     else:
         adoption = await client.adopt(handoff_json, new_thread_id, durability="journaled")
     return Adopted(
@@ -168,6 +166,15 @@ async def adopt_checkpoint(
         verified=adoption.verified,
         signer=adoption.signer,
     )
+
+
+def _handoff_id(handoff: str | dict[str, Any]) -> str:
+    """Return the ID in an ID or in an entry of `handoff_list`; empty: it is a descriptor."""
+    if isinstance(handoff, dict):
+        given = "" if "blob_sha256" in handoff else handoff.get("handoff_id", "")
+        return given if isinstance(given, str) else ""
+    text = handoff.strip()
+    return text if _HANDOFF_ID.fullmatch(text) else ""
 
 
 async def verify_trail(
